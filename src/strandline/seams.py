@@ -13,7 +13,6 @@ from functools import wraps
 from threading import Lock
 from typing import Any, Final
 
-from strandline.group.driver import Drive
 from strandline.group.execution import Execution
 from strandline.group.processor import Processor
 from strandline.group.record import GroupRecord
@@ -83,10 +82,10 @@ delivery: Final = Seam(Delivery.__init__)
 range_run: Final = Seam(RangeRunner._run)
 """A range runs from its claim until it is stopped, fails, or is lost."""
 step: Final = Seam(Execution.executed)
-"""A step of a group is executed once."""
+"""A query of a group, or a step on a target without transactions, is executed once."""
 undo: Final = Seam(Execution.undone)
-at_once: Final = Seam(Drive._run_all)
-"""All steps of a group in one transaction."""
+segment: Final = Seam(Execution.executed_together)
+"""Steps of a group in one transaction."""
 recorded: Final = Seam(GroupRecord.add)
 """An event of a group's history."""
 processing: Final = Seam(Processor._work)

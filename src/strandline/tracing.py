@@ -79,8 +79,8 @@ class _Spans:
             (seams.batch, around("strandline carry", lambda _, tasks: {"strandline.tasks": len(tasks)})),
             (seams.delivery, self._after(self._hand_over)),
             (seams.step, around("strandline step", lambda execution, one: _of_step(execution, one.name))),
-            (seams.undo, around("strandline undo", lambda execution, one, _: _of_step(execution, one.name))),
-            (seams.at_once, around("strandline step", lambda drive, _: {"strandline.group": drive.id})),
+            (seams.undo, around("strandline undo", _of_step)),
+            (seams.segment, around("strandline step", lambda execution, run, _: _of_step(execution, run.at))),
             (seams.lane, self._after(self._lane)),
         ]
 

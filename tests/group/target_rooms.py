@@ -10,7 +10,19 @@ import apsw
 
 from strandline.group.statements import parse, plan
 from strandline.group.statements.api import Plan
-from strandline.group.target import Done, Failed, Limits, NotUndone, OnConflict, Owner, StepId, Undone, Work
+from strandline.group.target import (
+    Done,
+    Failed,
+    Limits,
+    NotUndone,
+    OnConflict,
+    Owner,
+    Ran,
+    Segment,
+    SegmentStep,
+    StepId,
+    Undone,
+)
 from strandline.group.targets.sql import SqlSteps
 from strandline.group.targets.sqlite import SqliteTarget
 from strandline.urls import urls_of
@@ -108,35 +120,46 @@ class Stage:
         self.owner: Owner = self.target.own("history", "default", shared=False)
         self.fence = fence
         self.target.raise_fence(self.owner, fence)
-        self.works: dict[str, Work] = {}
+        self.segments: dict[str, Segment] = {}
+        """Of one step each."""
+        self.again = False
+        """Whether the last one that was run had been done before."""
 
     def plan(self, text: str) -> Plan:
         statement = parse(text, self.room.dialect)
         return plan(statement, self.target.tables(statement.tables))
 
-    def work(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Work:
+    def segment(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Segment:
         made = more.pop("plan", None) or self.plan(text)
         assert not made.problems, made.problems
         assert made.invertible or more.get("undo") is False, made.obstacles
-        step = more.pop("step", f"s{len(self.works)}")
-        work = Work(StepId("g", 1, "hash", step), made, values or {}, self.fence, **more)
-        self.works[step] = work
-        return work
+        name = more.pop("step", f"s{len(self.segments)}")
+        found = Segment(StepId("g", 1, "hash", name), (SegmentStep(name, made, values or {}, **more),), self.fence)
+        self.segments[name] = found
+        return found
+
+    def ran(self, segment: Segment, owner: Owner | None = None) -> Done | Failed:
+        found = self.target.run_segment(owner or self.owner, segment)
+        if isinstance(found, Ran):
+            self.again = found.again
+            return found.done[segment.steps[0].name]
+        return found._replace(step="")
 
     def run(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Done | Failed:
-        return self.target.run(self.owner, self.work(text, values, **more))
+        return self.ran(self.segment(text, values, **more))
 
     def done(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Done:
         found = self.run(text, values, **more)
         assert isinstance(found, Done), found
         return found
 
-    def undo(self, step: str | None = None, on_conflict: OnConflict = "fail", **more: Any) -> Undone | NotUndone:
-        work = self.works[step or list(self.works)[-1]]
-        return self.target.undo(self.owner, work._replace(fence=self.fence), on_conflict, **more)
+    def undo(self, step: str | None = None, on_conflict: OnConflict = "fail", *, told: str = "") -> Undone | NotUndone:
+        name = step or list(self.segments)[-1]
+        segment = self.segments[name]._replace(fence=self.fence)
+        return self.target.undo_segment(self.owner, segment, on_conflict, {name: told or None})[name]
 
     def undo_all(self) -> None:
-        for step in reversed(self.works):
+        for step in reversed(self.segments):
             found = self.undo(step)
             assert isinstance(found, Undone), found
 

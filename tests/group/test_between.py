@@ -138,15 +138,15 @@ def test_a_target_that_goes_away_after_the_start_is_waited_for(world: World, tim
         update(g, "x", 1, 1)
         groups.submit(g)
     target: Any = groups.targets.target("shop")
-    real, left = target.run, [times]
+    real, left = target.run_segment, [times]
 
-    def moody(owner: Any, work: Any) -> Any:
+    def moody(owner: Any, segment: Any, *more: Any) -> Any:
         if left[0] > 0:
             left[0] -= 1
             raise away()
-        return real(owner, work)
+        return real(owner, segment, *more)
 
-    target.run = moody
+    target.run_segment = moody
     run_until_idle(groups)
     assert [groups.get(id_).state for id_ in ("one", "two")] == ["committed", "committed"]
     assert left == [0]
@@ -305,15 +305,15 @@ def test_a_target_that_is_away_is_waited_for_by_rollback_steps_too(world: World)
     g.update("back", "UPDATE account SET amount = 100 WHERE id = 1", target="shop", is_rollback=True)
     g.empty("e", depends_on=["x"], success="1 = 2")
     target: Any = groups.targets.target("shop")
-    real, left = target.run, [3]
+    real, left = target.run_segment, [3]
 
-    def moody(owner: Any, work: Any) -> Any:
-        if work.id.step == "back" and left[0]:
+    def moody(owner: Any, segment: Any, *more: Any) -> Any:
+        if segment.id.step == "back" and left[0]:
             left[0] -= 1
             raise away()
-        return real(owner, work)
+        return real(owner, segment, *more)
 
-    target.run = moody
+    target.run_segment = moody
     groups.submit(g)
     run_until_idle(groups)
     assert (groups.get("g").state, left) == ("rolled_back", [0])

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from strandline.group.between import SegmentRun
 from strandline.group.checks import ask, is_true
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
+from strandline.group.core.step import StepFailed
 from strandline.group.decide import (
-    ALL,
     Action,
     Ask,
     Course,
@@ -25,9 +26,8 @@ from strandline.group.decide import (
     Note,
     Rules,
     Run,
-    RunAll,
     Send,
-    UndoStep,
+    UndoSegment,
     Void,
     decide,
     message_id,
@@ -35,20 +35,21 @@ from strandline.group.decide import (
 from strandline.group.definition import Group
 from strandline.group.history import ENDS, History, HistoryEvent
 from strandline.group.plan import GroupPlan, planned
-from strandline.group.statements.api import TargetColumn, TargetTable
+from strandline.group.statements.api import Dialect, TargetColumn, TargetTable
+from strandline.group.target import Done, Limits, Rows
 from tests.repeats import repeats
 
 ACCOUNT = TargetTable("account", (TargetColumn("id", "integer"), TargetColumn("amount", "integer")), ("id",))
 SECOND = 1_000_000
-STEP_BY_STEP = Rules(segments=False)
 
 
 def plan_of(group: Group) -> GroupPlan:
-    return planned(group, {"shop": "sqlite"}, lambda target, names: dict.fromkeys(names, ACCOUNT), lambda name: None)
+    dialects: dict[str, Dialect] = {"shop": "sqlite", "bank": "postgres"}
+    return planned(group, dialects, lambda target, names: dict.fromkeys(names, ACCOUNT), lambda name: None)
 
 
-def update(g: Group, name: str, id_: int, **more: Any) -> None:
-    g.update(name, f"UPDATE account SET amount = amount + 1 WHERE id = {id_}", target="shop", **more)
+def update(g: Group, name: str, id_: int, target: str = "shop", **more: Any) -> None:
+    g.update(name, f"UPDATE account SET amount = amount + 1 WHERE id = {id_}", target=target, **more)
 
 
 @dataclass
@@ -69,7 +70,7 @@ class World:
         """As it was when these events were all that is known."""
         there = World(self.refuses, self.answers, set(self.fails_to_undo))
         for entry in entries:
-            if entry.type == "Result" and "reason" not in entry.payload:
+            if entry.type == "Result" and "reason" not in entry.payload and not entry.payload.get("gone"):
                 there.done.add(entry.payload["step"])
             if entry.type == "UndoResult" and entry.payload["state"] == "undone":
                 there.undone.add(entry.payload["step"])
@@ -78,11 +79,7 @@ class World:
     def carry_out(self, action: Action, plan: GroupPlan, history: History) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events that come of an action; none for an answer that never comes."""
         if isinstance(action, Run):
-            if action.step in self.refuses:
-                yield "Result", {"step": action.step, "reason": "statement", "detail": ""}
-                return
-            self.done.add(action.step)
-            yield "Result", {"step": action.step, "columns": ["n"], "rows": [[1]], "affected": 1}
+            yield from self.run(action.segment, plan, history)
         elif isinstance(action, Ask):
             message = message_id(history, action.step, action.recipe)
             asked = {"step": action.step, "recipe": action.recipe, "message_id": message, "timeout_s": 30, "asked": 0}
@@ -93,16 +90,44 @@ class World:
             self.told.append(action.message_id)
             yield "HookDone", {"message_id": action.message_id}
         elif isinstance(action, Void):
-            yield "Voided", {"step": action.step, "ran": action.step in self.done}
-        elif isinstance(action, UndoStep):
-            failed = action.step in self.fails_to_undo
-            self.undone |= set() if failed else {action.step}
-            yield "UndoResult", {"step": action.step, "state": "undo_failed" if failed else "undone"}
+            steps = [name for name in plan.segments.steps[action.segment] if plan.steps[name].writes]
+            yield "Voided", {"segment": action.segment, "ran": any(name in self.done for name in steps)}
+        elif isinstance(action, UndoSegment):
+            steps = [name for name in plan.segments.steps[action.segment] if plan.steps[name].undo == "automatic"]
+            failed = [name for name in steps if name in self.fails_to_undo]
+            self.undone |= set() if failed else set(steps)
+            for name in failed[:1] or steps:
+                yield "UndoResult", {"step": name, "state": "undo_failed" if failed else "undone"}
         elif isinstance(action, Decide):
             told = {"step": action.step, "reason": action.reason, "detail": action.detail}
             yield "Decided", {"decision": "rollback", **told}
         elif isinstance(action, End):
             yield "Ended", {"end": action.end}
+
+    def run(self, segment: str, plan: GroupPlan, history: History) -> Iterator[tuple[str, dict[str, Any]]]:
+        """A transaction: all of it is done, or nothing."""
+        one = SegmentRun(plan, history, segment, lambda step: Limits(), lambda: history.last, lambda: False)
+        steps = [step.name for step in one.segment(1).steps]
+        done = {name: Done(1, Rows(("n",), ("integer",), ((1,),))) for name in steps}
+        writing = {name for name in steps if name in plan.rollback or plan.steps[name].writes}
+        if writing <= self.done:
+            one.repeated(done)
+        else:
+            try:
+                for name in steps:
+                    one.values(name)
+                    if name in self.refuses:
+                        raise StepFailed("statement", "")
+                    one.did(name, done[name])
+            except StepFailed as failed:
+                for type_, payload in one.undone(None if one.failed else failed):
+                    yield type_, dict(payload)
+                return
+        self.done |= set(steps)
+        for type_, payload in one.done():
+            yield type_, dict(payload)
+        if segment == plan.segments.last:
+            yield "Decided", {"decision": "commit"}
 
 
 def begun(plan: GroupPlan) -> tuple[History, list[HistoryEvent]]:
@@ -120,11 +145,11 @@ def folded(entries: list[HistoryEvent]) -> tuple[History, list[HistoryEvent]]:
 
 def run(
     plan: GroupPlan, world: World, history: History, entries: list[HistoryEvent], rng: random.Random, *,
-    resumed: bool = False, rules: Rules = STEP_BY_STEP,
+    resumed: bool = False,
 ) -> History:  # fmt: skip
     """Go on to the end, or until only somebody else can help; actions come back in any order."""
-    unsure = {*plan.steps, ALL} if resumed else set[str]()
-    course = Course(plan, history, rules, unsure)
+    unsure = set(plan.segments.steps) if resumed else set[str]()
+    course = Course(plan, history, Rules(), unsure)
     under: list[Action] = []
     now = 0
     for _ in range(10_000):
@@ -141,8 +166,8 @@ def run(
             now = max(now, course.wake_at)
             continue
         action = under.pop(rng.randrange(len(under)))
-        if isinstance(action, (Run, RunAll)):
-            unsure.add(action.step)
+        if isinstance(action, Run):
+            unsure.add(action.segment)
         for type_, payload in world.carry_out(action, plan, history):
             apply(course, history, entries, type_, payload)
         if not isinstance(action, Ask):
@@ -159,6 +184,7 @@ def apply(course: Course, history: History, entries: list[HistoryEvent], type_: 
 
 def random_group(rng: random.Random) -> tuple[Group, World]:
     g, answers, refuses = Group("g", post_hook="hook"), dict[str, Any](), set[str]()
+    targets = rng.choice([1, 2])
     for n in range(rng.randrange(1, 9)):
         name = f"s{n}"
         needs: list[Any] = list({f"s{rng.randrange(n)}" for _ in range(rng.randrange(3))} if n else ())
@@ -181,7 +207,7 @@ def random_group(rng: random.Random) -> tuple[Group, World]:
                 more["undo"] = f"back{n}"
             elif kind < 0.4:
                 more["undo"] = Handler("undo")
-            update(g, name, n, **more)
+            update(g, name, n, rng.choice(["shop", "bank"]) if targets == 2 else "shop", **more)
             refuses |= {name} if rng.random() < 0.1 else set()
         else:
             g.empty(name, **more)
@@ -207,13 +233,14 @@ def check(plan: GroupPlan, world: World, history: History) -> None:
 
 
 @pytest.mark.req("G71", "G72", "G46", "S48", "G67")
-@repeats(60, 10_000)
-def test_a_history_that_is_cut_after_any_event_comes_to_an_end_of_the_same_kind(times: int) -> None:
+@pytest.mark.parametrize("segments", [True, False])
+@repeats(100, 10_000)
+def test_a_history_that_is_cut_after_any_event_comes_to_an_end_of_the_same_kind(times: int, segments: bool) -> None:
     """Where one thing alone can fail, to the same end."""
     for seed in range(times):
         rng = random.Random(seed)
         group, world = random_group(rng)
-        plan = plan_of(group)
+        plan = plan_of(group) if segments else plan_of(group).step_by_step()
         history, entries = begun(plan)
         whole = run(plan, world, history, entries, rng)
         check(plan, world, whole)
@@ -239,9 +266,9 @@ def test_what_is_decided_anew_is_what_is_under_way() -> None:
     for seed in range(60):
         rng = random.Random(seed)
         group, world = random_group(rng)
-        plan = plan_of(group)
+        plan = plan_of(group).step_by_step()
         history, entries = begun(plan)
-        course, under = Course(plan, history, STEP_BY_STEP, set(plan.steps)), list[Action]()
+        course, under = Course(plan, history, Rules(), set(plan.steps)), list[Action]()
         for _ in range(1000):
             found = course.decide(0)
             for action in found:
@@ -254,9 +281,7 @@ def test_what_is_decided_anew_is_what_is_under_way() -> None:
                 again, _ = folded(entries)
                 if history.failure is None or history.decided is not None:
                     asked = {action for action in under if not isinstance(action, (Ask, Send))}
-                    assert {
-                        a for a in decide(plan, again, 0, STEP_BY_STEP) if not isinstance(a, (Note, Ask, Send))
-                    } == asked, seed
+                    assert {a for a in decide(plan, again, 0) if not isinstance(a, (Note, Ask, Send))} == asked, seed
             if not under:
                 break
             action = under.pop(rng.randrange(len(under)))
@@ -329,7 +354,7 @@ def test_an_undo_that_fails_holds_back_those_before_it_until_somebody_resolves_i
         for n in range(3):
             update(g, f"{branch}{n}", ord(branch) + n, depends_on=[f"{branch}{n - 1}"] if n else [])
     g.empty("last", depends_on=["a2", "b2"], success="1 = 2")
-    plan, rng = plan_of(g), random.Random(1)
+    plan, rng = plan_of(g).step_by_step(), random.Random(1)
     history, entries = begun(plan)
     world = World(fails_to_undo={"a1"})
     run(plan, world, history, entries, rng)

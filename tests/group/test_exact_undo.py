@@ -138,7 +138,7 @@ def test_a_row_that_somebody_removed_comes_back_whole_or_not_at_all(stage: Stage
     stage.done("UPDATE account SET amount = 99 WHERE id = 1", step="part")
     stage.done("UPDATE account SET amount = 99, name = 'x' WHERE id = 2", step="whole")
     stage.room.execute("DELETE FROM account WHERE id < 3")
-    more: dict[str, Any] = {"force": True} if how == "force" else {"on_conflict": "overwrite"}
+    more: dict[str, Any] = {"told": "force"} if how == "force" else {"on_conflict": "overwrite"}
     found = stage.undo("part", **more)
     assert isinstance(found, NotUndone), found
     assert "others removed a row" in found.detail

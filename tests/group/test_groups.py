@@ -283,13 +283,13 @@ def test_what_must_exist_is_told_by_the_change_itself(
     """Another program is faster, right before the step's transaction."""
     groups, target = world.groups(), None
     target = groups.targets.target("shop")
-    real = target.run  # type: ignore[attr-defined]
+    real = target.run_segment  # type: ignore[attr-defined]
 
     def run(*given: Any) -> Any:
         world.shop.execute(meanwhile)
         return real(*given)
 
-    target.run = run  # type: ignore[attr-defined]
+    target.run_segment = run  # type: ignore[attr-defined]
     g = Group("g")
     option = {"must_not_exist": True} if kind == "insert" else {"must_exist": True}
     getattr(g, kind)("x", text, target="shop", irreversible=not undo, **option)
@@ -1111,13 +1111,13 @@ def test_a_step_of_unknown_outcome_says_so(world: World) -> None:
     """It was sent until no try was left, and nobody knows what became of it: unknown, not failed; it is undone."""
     groups = world.groups(retries=0)
     target: Any = groups.targets.target("shop")
-    real = target.run
+    real = target.run_segment
 
-    def away(owner: Any, work: Any) -> Any:
-        real(owner, work)
+    def away(owner: Any, segment: Any, *more: Any) -> Any:
+        real(owner, segment, *more)
         raise Unavailable("the connection is gone", code="away", hint="", applied="unknown")
 
-    target.run = away
+    target.run_segment = away
     g = Group("lost")
     update(g, "x", 1, 1)
     groups.submit(g)

@@ -128,7 +128,7 @@ def test_it_is_one_transaction_without_images(world: World) -> None:
     found = runs(world)
     assert world.run(transfer("good", 1, 2, 10)).state == "committed"
     assert world.run(transfer("bad", 1, 2, 1000)).state == "rolled_back"
-    assert found == ["group/all", "group/all"]
+    assert found == ["take", "take"]
     assert world.accounts()[:2] == [(1, "anna", 90), (2, "bert", 60)]
     history = world.plain.load("bad")
     assert history is not None

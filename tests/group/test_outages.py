@@ -54,13 +54,13 @@ def test_nothing_goes_out_and_nothing_is_decided_while_the_log_is_away(world: Wo
         groups.submit(g)
         groups.submit(transfer("b", 2, 1, 1))
         target: Any = groups.targets.target("shop")
-        real = target.run
+        real = target.run_segment
 
-        def run(owner: Any, work: Any) -> Any:
-            outage.on = outage.on or work.id.step == "give"
-            return real(owner, work)
+        def run(owner: Any, segment: Any, *more: Any) -> Any:
+            outage.on = outage.on or segment.id.step == "take"
+            return real(owner, segment, *more)
 
-        target.run = run
+        target.run_segment = run
         processor = threading.Thread(target=groups.processor().run_until_idle)
         processor.start()
         until = time.monotonic() + 10
@@ -69,7 +69,7 @@ def test_nothing_goes_out_and_nothing_is_decided_while_the_log_is_away(world: Wo
         assert outage.failed >= 3
         assert asked == []
         assert {type_ for type_, _, _ in groups.history("a")} <= {"Defined", "Taken", "Started"}
-        target.run, outage.on = real, False
+        target.run_segment, outage.on = real, False
         processor.join(20)
         assert not processor.is_alive()
         assert [groups.get(id_).state for id_ in ("a", "b")] == ["committed", "committed"]

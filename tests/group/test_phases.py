@@ -416,14 +416,14 @@ def test_a_step_in_flight_while_another_fails_is_undone(both: World) -> None:
     both.handlers["fail"] = fail
     groups = both.groups()
     target: Any = groups.targets.target("shop")
-    real = target.run
+    real = target.run_segment
 
-    def slowly(owner: Any, work: Any) -> Any:
+    def slowly(owner: Any, segment: Any, *more: Any) -> Any:
         assert failed.wait(20)
         time.sleep(0.1)
-        return real(owner, work)
+        return real(owner, segment, *more)
 
-    target.run = slowly
+    target.run_segment = slowly
     g = Group("g")
     update(g, "x", 1, 1)
     g.empty("e", checks=[ask("fail")])
@@ -442,17 +442,17 @@ def test_an_answer_that_is_lost(both: World, done: bool, retries: int) -> None:
     """Sent again, its outcome is found; where it is not sent again it is undone, done or not."""
     groups = both.groups(retries=retries)
     target: Any = groups.targets.target("shop")
-    real, left = target.run, [1]
+    real, left = target.run_segment, [1]
 
-    def lost(owner: Any, work: Any) -> Any:
+    def lost(owner: Any, segment: Any, *more: Any) -> Any:
         if not left:
-            return real(owner, work)
+            return real(owner, segment, *more)
         left.pop()
         if done:
-            real(owner, work)
+            real(owner, segment, *more)
         raise Unavailable("the connection is gone", code="away", hint="", applied="unknown")
 
-    target.run = lost
+    target.run_segment = lost
     g = Group("g")
     update(g, "x", 1, 1)
     groups.submit(g)
@@ -754,16 +754,16 @@ def test_branches_are_undone_side_by_side_each_in_reverse(here: World) -> None:
     g.empty("last", depends_on=["a2", "b2"], success="1 = 2")
     groups, done = here.groups(), list[str]()
     target: Any = groups.targets.target("shop")
-    real = target.undo
+    real = target.undo_segment
 
-    def undo(owner: Any, work: Any, *given: Any, **more: Any) -> Any:
-        if work.id.step == "a2":
+    def undo(owner: Any, segment: Any, *given: Any, **more: Any) -> Any:
+        if segment.id.step == "a2":
             until(lambda: {"b0", "b1", "b2"} <= set(done))
-        found = real(owner, work, *given, **more)
-        done.append(work.id.step)
+        found = real(owner, segment, *given, **more)
+        done.append(segment.id.step)
         return found
 
-    target.undo = undo
+    target.undo_segment = undo
     groups.submit(g)
     groups.processor().run_until_idle()
     assert groups.get("g").state == "rolled_back"

@@ -171,7 +171,7 @@ def test_who_alters_a_table_waits_for_the_step(stage: Stage, monkeypatch: pytest
     stage.room.execute("CREATE TABLE audit (n integer)")
     if stage.room.dialect == "postgres":
         stage.room.execute(TRIGGER["postgres"][0])
-    work = stage.work("UPDATE account SET amount = 0 WHERE id < 3")
+    work = stage.segment("UPDATE account SET amount = 0 WHERE id < 3")
     other = threading.Thread(target=stage.room.another(), args=(TRIGGER[stage.room.dialect][-1],))
 
     def alter() -> None:
@@ -180,7 +180,7 @@ def test_who_alters_a_table_waits_for_the_step(stage: Stage, monkeypatch: pytest
         assert other.is_alive()
 
     between(stage, monkeypatch, point, alter)
-    assert not isinstance(stage.target.run(stage.owner, work), Failed)
+    assert not isinstance(stage.ran(work), Failed)
     other.join(20)
     assert stage.room.execute("SELECT * FROM audit") == []
 
@@ -223,9 +223,9 @@ def test_a_user_who_may_change_one_column_alone_is_served(stage: Stage) -> None:
 @pytest.mark.parametrize("room", ["postgres"], indirect=True)
 def test_a_step_needs_no_second_connection_to_look_at_its_table(stage: Stage) -> None:
     """After a restart nothing is known of it; as many steps as there are connections would wait for each other."""
-    work = stage.work("UPDATE account SET amount = 5 WHERE id = 1")
+    work = stage.segment("UPDATE account SET amount = 5 WHERE id = 1")
     stage.target = stage.room.again(connections=1)
-    assert not isinstance(stage.target.run(stage.owner, work), Failed)
+    assert not isinstance(stage.ran(work), Failed)
     stage.room.execute("ALTER TABLE account ADD COLUMN more text")
     assert not isinstance(stage.run("UPDATE account SET amount = 6 WHERE id = 1"), Failed)
     stage.room.execute("ALTER TABLE account DROP COLUMN more")

@@ -74,15 +74,15 @@ def test_who_dies_inside_a_step_has_done_nothing(
     def die() -> None:
         raise Stopped
 
-    work = stage.work(text)
+    work = stage.segment(text)
     with monkeypatch.context() as patch:
         between(stage, patch, point, die)
         with pytest.raises(Stopped):
-            stage.target.run(stage.owner, work)
+            stage.ran(work)
     assert accounts(stage) == ACCOUNTS
-    done = stage.target.run(stage.owner, work)
+    done = stage.ran(work)
     assert isinstance(done, Done)
-    assert not done.again
+    assert not stage.again
     with monkeypatch.context() as patch:
         between(stage, patch, "put", die)
         with pytest.raises(Stopped):
@@ -183,9 +183,9 @@ import sys, os, signal
 from tests.group.target_rooms import opened, Stage
 room = opened({room!r}, {place!r})
 stage = Stage.__new__(Stage)
-stage.room, stage.target, stage.fence, stage.works = room, room.target, 1, {{}}
+stage.room, stage.target, stage.fence, stage.segments = room, room.target, 1, {{}}
 stage.owner = stage.target.own("history", "default", shared=False)
-work = stage.work("UPDATE account SET amount = 777 WHERE id = 1", step="late")
+work = stage.segment("UPDATE account SET amount = 777 WHERE id = 1", step="late")
 changing = stage.target.changing
 def stopping(limits, do):
     def act(changes):
@@ -199,7 +199,7 @@ def stopping(limits, do):
     return changing(limits, act)
 stage.target.changing = stopping
 try:
-    print(stage.target.run(stage.owner, work))
+    print(stage.ran(work))
 except BaseException as error:
     print(type(error).__name__)
 """
@@ -220,7 +220,7 @@ def test_a_process_stopped_inside_a_step_past_its_fence_changes_nothing(stage: S
         stage.target.raise_fence(stage.owner, 2)
         assert time.monotonic() - started < 15, "the server ends what a stopped client holds"
         stage.fence = 2
-        late = stage.work("UPDATE account SET amount = 777 WHERE id = 1", step="late")
+        late = stage.segment("UPDATE account SET amount = 777 WHERE id = 1", step="late")
         assert stage.target.void(stage.owner, late.id, 2)
         assert isinstance(stage.run("UPDATE account SET amount = 1 WHERE id = 1"), Done)
         os.kill(process.pid, signal.SIGCONT)
@@ -247,12 +247,12 @@ def test_a_process_stopped_inside_a_step_of_sqlite_is_waited_for(tmp_path: Path)
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "stopped\n"
-        work = stage.work("UPDATE account SET amount = 1 WHERE id = 1", limits=Limits(timeout_s=0.3))
+        work = stage.segment("UPDATE account SET amount = 1 WHERE id = 1", limits=Limits(timeout_s=0.3))
         with pytest.raises(Unavailable):
-            stage.target.run(stage.owner, work)
+            stage.ran(work)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        assert isinstance(stage.target.run(stage.owner, work), Done)
+        assert isinstance(stage.ran(work), Done)
         assert accounts(stage) == [(1, "anna", 1)], "what it had not committed is gone"
     finally:
         if process.poll() is None:
@@ -370,15 +370,15 @@ def test_a_lost_answer_to_the_commit_is_found_by_running_the_step_again(
             self._connection.close()
         raise psycopg.OperationalError("the connection broke")
 
-    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    work = stage.segment("UPDATE account SET amount = amount + 1 WHERE id = 1")
     with monkeypatch.context() as patch:
         patch.setattr(module._PostgresChanges, "commit", lost)
         with pytest.raises(Unavailable) as caught:
-            stage.target.run(stage.owner, work)
+            stage.ran(work)
     assert caught.value.applied == "unknown"
-    found = stage.target.run(stage.owner, work)
+    found = stage.ran(work)
     assert isinstance(found, Done)
-    assert found.again == committed
+    assert stage.again == committed
     assert accounts(stage)[0][2] == 11
     assert not stage.target.void(stage.owner, work.id, 1)
 
@@ -394,12 +394,12 @@ def test_a_connection_that_is_ended_inside_a_step_leaves_nothing(
     def end() -> None:
         stage.room.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
 
-    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id < 3")
+    work = stage.segment("UPDATE account SET amount = amount + 1 WHERE id < 3")
     with monkeypatch.context() as patch:
         between(stage, patch, point, end)
         try:
-            found = stage.target.run(stage.owner, work)  # or it finds another connection by itself
+            found = stage.ran(work)  # or it finds another connection by itself
         except Unavailable:
-            found = stage.target.run(stage.owner, work)
+            found = stage.ran(work)
     assert isinstance(found, Done)
     assert [row[2] for row in accounts(stage)] == [11, 21, None]

@@ -62,47 +62,48 @@ def test_a_change_is_undone_as_if_it_had_never_been(stage: Stage, text: str, aff
 
 @pytest.mark.req("G42", "G46", "S41", "RG6")
 def test_an_undo_may_be_repeated_and_a_late_statement_has_no_effect(stage: Stage) -> None:
-    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
-    stage.target.run(stage.owner, work)
+    work = stage.segment("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    stage.ran(work)
     assert stage.undo() == Undone(restored=1)
     stage.room.execute("UPDATE account SET amount = 500 WHERE id = 1")
     assert stage.undo() == Undone()
     with pytest.raises(LeaseLost):
-        stage.target.run(stage.owner, work)
+        stage.ran(work)
     assert accounts(stage)[0] == (1, "anna", 500)
 
 
 @pytest.mark.req("G72", "RG3")
 def test_a_step_takes_effect_once_however_often_it_is_run(stage: Stage) -> None:
-    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1 RETURNING id, amount")
-    first = stage.target.run(stage.owner, work)
-    again = stage.target.run(stage.owner, work)
+    work = stage.segment("UPDATE account SET amount = amount + 1 WHERE id = 1 RETURNING id, amount")
+    first = stage.ran(work)
+    again = stage.ran(work)
     assert isinstance(first, Done)
-    assert again == first._replace(again=True)
+    assert again == first
+    assert stage.again
     assert first.rows.rows == ((1, 11),)
     assert accounts(stage)[0] == (1, "anna", 11)
 
 
 @pytest.mark.req("G6", "RG5")
 def test_what_never_ran_is_voided_and_can_never_run(stage: Stage) -> None:
-    work = stage.work("DELETE FROM account")
+    work = stage.segment("DELETE FROM account")
     assert stage.target.void(stage.owner, work.id, 1)
     assert stage.target.void(stage.owner, work.id, 1), "again"
     with pytest.raises(LeaseLost):
-        stage.target.run(stage.owner, work)
+        stage.ran(work)
     assert stage.undo() == Undone(ran=False)
     assert accounts(stage) == ACCOUNTS
-    other = stage.work("DELETE FROM account WHERE id = 1")
-    stage.target.run(stage.owner, other)
+    other = stage.segment("DELETE FROM account WHERE id = 1")
+    stage.ran(other)
     assert not stage.target.void(stage.owner, other.id, 1), "it ran"
 
 
 @pytest.mark.req("G42", "S41", "RG6")
 def test_undoing_what_never_ran_changes_nothing_and_keeps_it_from_running(stage: Stage) -> None:
-    work = stage.work("DELETE FROM account")
+    work = stage.segment("DELETE FROM account")
     assert stage.undo() == Undone(ran=False)
     with pytest.raises(LeaseLost):
-        stage.target.run(stage.owner, work)
+        stage.ran(work)
     assert accounts(stage) == ACCOUNTS
 
 
@@ -140,7 +141,7 @@ def test_who_wrote_the_same_column_meanwhile(stage: Stage, on_conflict: Any, lef
         (conflict,) = found.conflicts
         assert [None if row is None else str(row[1]) for row in conflict[1:]] == ["10", "99", "50"]
         assert accounts(stage)[:2] == [(1, "anna", 50), (2, "bert", 99)], "nothing was put back"
-        assert isinstance(stage.undo(force=True), Undone)
+        assert isinstance(stage.undo(told="force"), Undone)
         assert accounts(stage) == ACCOUNTS
     else:
         assert isinstance(found, Undone)
@@ -160,7 +161,7 @@ def test_an_operator_may_accept_what_is_there(stage: Stage) -> None:
     stage.done("UPDATE account SET amount = 99 WHERE id = 1")
     stage.room.execute("UPDATE account SET amount = 50 WHERE id = 1")
     assert isinstance(stage.undo(), NotUndone)
-    assert stage.undo(accept=True) == Undone()
+    assert stage.undo(told="accept_current") == Undone()
     assert accounts(stage)[0] == (1, "anna", 50)
 
 
@@ -201,14 +202,14 @@ def test_undoing_an_insert_takes_no_rows_of_others_along(stage: Stage) -> None:
 
 @pytest.mark.req("G75", "G76", "RG7")
 def test_an_older_fence_cannot_do_anything(stage: Stage) -> None:
-    done = stage.work("UPDATE account SET amount = 1 WHERE id = 1")
-    stage.target.run(stage.owner, done)
+    done = stage.segment("UPDATE account SET amount = 1 WHERE id = 1")
+    stage.ran(done)
     stage.target.raise_fence(stage.owner, 2)
-    late = stage.work("DELETE FROM account")
+    late = stage.segment("DELETE FROM account")
     calls: list[Callable[[], object]] = [
-        lambda: stage.target.run(stage.owner, late),
-        lambda: stage.target.run(stage.owner, done),
-        lambda: stage.target.undo(stage.owner, done, "fail"),
+        lambda: stage.ran(late),
+        lambda: stage.ran(done),
+        lambda: stage.target.undo_segment(stage.owner, done, "fail"),
         lambda: stage.target.void(stage.owner, late.id, 1),
         lambda: stage.target.raise_fence(stage.owner, 1),
     ]
@@ -232,25 +233,25 @@ def test_a_target_belongs_to_one_stream_of_one_history(stage: Stage) -> None:
 
 @pytest.mark.req("G89")
 def test_what_was_done_for_another_history_is_not_done_again_by_who_takes_over(stage: Stage) -> None:
-    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
-    stage.target.run(stage.owner, work)
+    work = stage.segment("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    stage.ran(work)
     with pytest.raises(InvalidGroup) as caught:
         stage.target.own("restored", "default", shared=False)
     stage.room.execute(caught.value.hint.partition("to hand it over: ")[2])
     owner = stage.target.own("restored", "default", shared=False)
-    found = stage.target.run(owner, work)
+    found = stage.ran(work, owner)
     assert isinstance(found, Done)
-    assert found.again
+    assert stage.again
     assert accounts(stage)[0] == (1, "anna", 11)
 
 
 @pytest.mark.req("G76")
 def test_another_life_or_definition_has_its_own_barrier_rows(stage: Stage) -> None:
-    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    work = stage.segment("UPDATE account SET amount = amount + 1 WHERE id = 1")
     for step in (work.id, work.id._replace(life=2), work.id._replace(definition="other")):
-        found = stage.target.run(stage.owner, work._replace(id=step))
+        found = stage.ran(work._replace(id=step))
         assert isinstance(found, Done)
-        assert not found.again
+        assert not stage.again
     assert accounts(stage)[0][2] == 13
     rows = stage.target.barriers(stage.owner, [("g", 1), ("g", 2)])
     assert {(row.id.life, row.id.definition, row.op, row.void) for row in rows} == {
@@ -260,9 +261,9 @@ def test_another_life_or_definition_has_its_own_barrier_rows(stage: Stage) -> No
 
 @pytest.mark.req("G76")
 def test_old_barrier_rows_of_groups_that_are_over_are_removed(stage: Stage) -> None:
-    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    work = stage.segment("UPDATE account SET amount = amount + 1 WHERE id = 1")
     for group in ("old", "open", "new"):
-        assert isinstance(stage.target.run(stage.owner, work._replace(id=work.id._replace(group=group))), Done)
+        assert isinstance(stage.ran(work._replace(id=work.id._replace(group=group))), Done)
 
     def left() -> set[str]:
         return {row.id.group for row in stage.target.barriers(stage.owner, [("old", 1), ("open", 1), ("new", 1)])}
@@ -405,9 +406,9 @@ def test_a_returning_of_the_user_is_kept_apart_from_the_image(stage: Stage) -> N
 def test_a_step_that_is_not_undone_has_no_images(stage: Stage) -> None:
     done = stage.done("UPDATE account SET id = id + 100", undo=False)
     assert (done.affected, done.before.rows) == (3, ())
-    again = stage.target.run(stage.owner, stage.works["s0"])
+    again = stage.ran(stage.segments["s0"])
     assert isinstance(again, Done)
-    assert again.again
+    assert stage.again
 
 
 @pytest.mark.req("G85")

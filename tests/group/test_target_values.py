@@ -65,7 +65,7 @@ def test_values_of_every_type_of_postgres_come_back(room: Any) -> None:
         stage.done(text)
     stage.undo_all()
     assert room.execute(look) == before
-    stage.works.clear()
+    stage.segments.clear()
     found = stage.rows("SELECT * FROM odd ORDER BY id")
     assert any(isinstance(value, Opaque) for row in found.rows for value in row), "what Python cannot hold"
     for row in found.rows:
@@ -292,9 +292,11 @@ def test_a_text_that_is_not_utf_8_fails_its_step_alone(stage: Stage, text: str) 
 @pytest.mark.parametrize("room", ["sqlite"], indirect=True)
 def test_a_statement_that_fails_among_its_rows_is_in_nobodys_way(stage: Stage) -> None:
     """Its error is still held by somebody: a cursor that stays open with it would fail the next step's commit."""
-    work = stage.work("INSERT INTO account VALUES (7, 'a', 1), (8, 'b', 2) RETURNING CAST(x'ff' AS text)", undo=False)
+    work = stage.segment(
+        "INSERT INTO account VALUES (7, 'a', 1), (8, 'b', 2) RETURNING CAST(x'ff' AS text)", undo=False
+    )
     with pytest.raises(Exception, match=r"(?i)utf-8") as held:
-        stage.target.changing(work.limits, lambda changes: stage.target._do(changes, work))
+        stage.target.changing(work.steps[0].limits, lambda changes: stage.target._do(changes, work.steps[0]))
     assert stage.done("UPDATE account SET amount = amount + 1 WHERE id = 1").affected == 1
     assert held.tb is not None
 

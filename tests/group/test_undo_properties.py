@@ -67,12 +67,13 @@ def done_and_undone(room: Any, rows: list[Any], steps: list[tuple[str, dict[str,
     for text, values in steps:
         found = stage.run(text, values)
         if isinstance(found, Done):
-            again = stage.target.run(stage.owner, stage.works[f"s{len(stage.works) - 1}"])
-            assert again == found._replace(again=True)
+            again = stage.ran(stage.segments[f"s{len(stage.segments) - 1}"])
+            assert again == found
+            assert stage.again
         else:
             assert found.reason == "statement", found
             assert stage.undo() == Undone(ran=False)
-    for step in reversed(stage.works):
+    for step in reversed(stage.segments):
         undone = stage.undo(step)
         assert isinstance(undone, Undone), undone
     assert repr(room.execute(look)) == before

@@ -48,7 +48,7 @@ def broken(world: World, call: str, group: str, step: str) -> Any:
 @pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G5", "G72", "RG2")
 def test_a_driver_that_raises_fails_one_group_alone(world: World) -> None:
-    broken(world, "run", "g", "y")
+    broken(world, "run_segment", "g", "y")
     world.run(two(world, "g"), transfer("behind", 1, 2, 10))
     outcome = world.plain.get("g")
     assert (outcome.state, outcome.failed_step, outcome.reason) == ("rolled_back", "y", "internal")
@@ -60,7 +60,7 @@ def test_a_driver_that_raises_fails_one_group_alone(world: World) -> None:
 @pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G47", "G72")
 def test_a_driver_that_raises_in_an_undo_leaves_it_to_an_operator(world: World) -> None:
-    mend = broken(world, "undo", "g", "x")
+    mend = broken(world, "undo_segment", "g", "x")
     other = Group("other")
     update(other, "x", 3, 0)
     g = two(world, "g")

@@ -4,16 +4,17 @@ Pure: no clock, no thread, no input or output. The time is given (microseconds s
 the history tells what happened; so a group goes forward, goes back, and is resumed after a crash by the same decision.
 
     a handler that the group starts         Start, before anything else
-    a group that is one transaction         RunAll, which decides it, too
-    a step whose needs are met              its pre-hook; Run; Ask for each question; RecipeDone for each recipe;
+    a step whose needs are met              its pre-hook; Run of its segment, which is one transaction with what lies
+                                            between its steps; Ask for each question; RecipeDone for each recipe;
                                             Checked once every verdict is in; its post-hook
     an irreversible step                    Run once all others have succeeded
+    the last segment                        Run, which decides the group, too
     all steps have succeeded                Decide(commit), then End(committed)
     a failure: a step, cancel, deadline     nothing starts any more; who asks by mail stops waiting; once nothing runs
                                             here, Decide(rollback)
-    going back, all behind a step are back  Void if nobody knows whether it ran; UndoIntent; Undo, or its rollback step,
-                                            or its handler; UndoResult. One that failed holds back those before it
-    all steps are back                      execute_on_failure in its order, then End(rolled_back | aborted)
+    going back, all behind a segment are    Void if nobody knows whether it ran; UndoIntent; Undo, or its rollback step,
+    back                                    or its handler; UndoResult. One that failed holds back those before it
+    all segments are back                   execute_on_failure in its order, then End(rolled_back | aborted)
     a question past its time                Answered: no answer in time
     a hook that is queued                   Send; HookDone when its time is over
 
@@ -38,8 +39,6 @@ from strandline.group.history import ENDS, History, Payload, Question
 from strandline.group.plan import POST, PRE, GroupPlan, Planned
 
 SECOND_US: Final = 1_000_000
-ALL: Final = "group/all"
-"""The name of a group that is one transaction, in its target."""
 NO_ANSWER: Final[Payload] = {"reason": "no answer in time", "timed_out": True}
 
 
@@ -53,16 +52,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Execute the statement of a step."""
+    """Execute the statements of a segment, or of a rollback step."""
 
-    step: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunAll:
-    """Execute all steps as one transaction; what is wrong in it ends it, and nothing of it is kept."""
-
-    step: str = ALL
+    segment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +82,16 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Find out whether a step ran; one that did not never will."""
+    """Find out whether a segment ran; one that did not never will."""
 
-    step: str
+    segment: str
 
 
 @dataclass(frozen=True, slots=True)
-class UndoStep:
-    """Put back what a step changed."""
+class UndoSegment:
+    """Put back what a segment changed."""
 
-    step: str
+    segment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +110,7 @@ class End:
     end: Literal["committed", "rolled_back", "aborted"]
 
 
-Action = Note | Run | RunAll | Ask | Send | Start | Void | UndoStep | Decide | End
+Action = Note | Run | Ask | Send | Start | Void | UndoSegment | Decide | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +121,6 @@ class Rules:
     answer_timeout_s: float = 30.0
     statement_timeout_s: float = 30.0
     undo_retries: int = 5
-    segments: bool = True
-    """Whether a group on one SQL target, which asks nobody, is one transaction."""
 
 
 def decide(plan: GroupPlan, history: History, now: int, rules: Rules | None = None) -> list[Action]:
@@ -144,217 +134,15 @@ def message_id(history: History, *parts: str) -> str:
     return f"{history.id}/{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-class Course:
-    """The decision about one group, kept while it runs, so that each event costs only what it concerns.
+class Following:
+    """What follows of a step's rows: its expressions and checks."""
 
-    Whoever drives the group carries out what `decide` returns, applies the notes among it to the history, tells the
-    course what was applied (`heard`), and which actions are over (`done`).
-    """
+    def __init__(self, history: History) -> None:
+        self.history = history
 
-    def __init__(
-        self, plan: GroupPlan, history: History, rules: Rules, unsure: Container[str] = frozenset(),
-        *, starts: bool = False,
-    ) -> None:  # fmt: skip
-        """`unsure`: steps that may have been sent though the history does not say so. `starts`: the handler that the
-        group starts is one of this process."""
-        self.plan, self.history, self._rules, self.unsure = plan, history, rules, unsure
-        self.under: set[Action] = set()
-        """What is under way here."""
-        self.running = 0
-        """How many of those are statements."""
-        own = plan.group.pre_hook
-        self._own = own if isinstance(own, StartHandler) and (starts or history.decided is None) else None
-        self._starts_here, self.started = starts, self._own is None
-        self._asks: dict[str, Ask] = {}
-        """By message: the questions that are under way here."""
-        self._to_send = deque(message for message, hook in history.hooks.items() if not hook.done)
-        self._times: list[tuple[int, str]] = []
-        """When something is to be looked at again: a step's name, or a message's id."""
-        self._failed_at: int | None = None
-        self._deadline = int((plan.group.deadline_s or rules.deadline_s) * SECOND_US)
-        self._look: dict[str, None] = {}
-        """Steps about which something is new."""
-        self._owners: dict[str, list[str]] = {}
-        """Rollback steps that run, and what they are for."""
-        self._active: dict[str, None] = {}
-        self._granted: set[str] = set()
-        self._succeeded = 0
-        self._last: str | None = None
-        began = any(history.step(name).data is not None and name not in history.gone for name in plan.steps)
-        self._whole = rules.segments and plan.whole is not None and not began
-        self._back_done = 0
-        for name in (*plan.steps, *plan.rollback):
-            history.step(name)
-        self._order: Schedule | None = self._begin_back() if history.decided == "rollback" else None
-
-    # ------------------------------------------------------------ what is told
-
-    def heard(self, type_: str, payload: Payload) -> None:
-        """An event was applied to the history."""
-        if type_ == "HookQueued":
-            self._to_send.append(payload["message_id"])
-        elif type_ == "Answered" and not payload.get("late"):
-            self.under.discard(self._asks.pop(payload["message_id"], None))
-        elif type_ == "Resolved" or (type_ == "Decided" and payload["decision"] == "rollback"):
-            self.started = True
-            self._order = self._begin_back()
-        name = payload.get("step")
-        if name is None and "message_id" in payload:
-            question = self.history.questions.get(payload["message_id"])
-            name = None if question is None else question.step
-        if name is not None:
-            self._new(name)
-
-    def done(self, action: Action) -> None:
-        """An action is over, whatever came of it."""
-        if action in self.under:
-            self.under.remove(action)
-            self.running -= isinstance(action, (Run, RunAll))
-        if isinstance(action, Ask):
-            self._asks.pop(message_id(self.history, action.step, action.recipe), None)
-        step = getattr(action, "step", None)
-        if step is not None:
-            self._new(step)
-
-    def _new(self, name: str) -> None:
-        for owner in self._owners.get(name, ()):
-            self._look[owner] = None
-        if name in self._active:
-            self._look[name] = None
-
-    # ------------------------------------------------------------ the decision
-
-    @property
-    def _schedule(self) -> Schedule:
-        """Which steps may start; made when the first one is asked for."""
-        if self._order is None:
-            self._order = Schedule(self.plan.wants())
-        return self._order
-
-    def decide(self, now: int) -> list[Action]:
-        """What comes next, and is not under way here. Notes are to be applied before the next decision."""
-        found = self._sends(now)
-        while self._times and self._times[0][0] <= now:
-            _, what = heapq.heappop(self._times)
-            hook = self.history.hooks.get(what)
-            if hook is not None:
-                found += [] if hook.done else [Note("HookDone", {"message_id": what, "gave_up": True})]
-            else:
-                self._new(what)
-        found += self._next(now)
-        fresh = [action for action in found if isinstance(action, Note) or action not in self.under]
-        for action in fresh:
-            if not isinstance(action, Note):
-                self.under.add(action)
-                self.running += isinstance(action, (Run, RunAll))
-            if isinstance(action, Ask):
-                self._asks[message_id(self.history, action.step, action.recipe)] = action
-        return fresh
-
-    @property
-    def wake_at(self) -> int | None:
-        """When to decide again, if nothing happens before."""
-        times = [self._times[0][0]] if self._times else []
-        history = self.history
-        if history.decided is None and history.failure is None and not history.final:
-            times.append(self._deadline)
-        return min(times, default=None)
-
-    @property
-    def waits_for_operator(self) -> bool:
-        """Whether an undo has failed, and nothing else is under way."""
-        return bool(self.history.undo_failed) and all(isinstance(action, Send) for action in self.under)
-
-    def _next(self, now: int) -> list[Action]:
-        history = self.history
-        if history.state in ENDS:
-            return []
-        if history.decided == "commit":
-            return self._ended("committed")
-        if self._own is not None and not self.started and (history.failure is None or history.decided is not None):
-            return self._start(self._own, now)
-        if history.decided == "rollback":
-            return self._back(now)
-        if self._whole and (self.running or (history.failure is not None and self._may_have_run())):
-            return [] if self.running else [Void(ALL)]
-        if self._whole and history.voided.get(ALL):
-            return [RunAll()]  # it is committed there
-        if history.failure is None and not history.final and now >= self._deadline:
-            seconds = self._deadline / SECOND_US
-            return [Note("Failed", {"reason": "deadline", "detail": f"not done within {seconds:g} s"})]
-        if history.failure is not None:
-            return self._stopping(now)
-        return [RunAll()] if self._whole else self._forward(now)
-
-    def _may_have_run(self) -> bool:
-        """Whether a group that is one transaction was sent, and nobody knows what became of it."""
-        return ALL in self.unsure and ALL not in self.history.voided
-
-    def _sends(self, now: int) -> list[Action]:
-        found: list[Action] = []
-        while self._to_send:
-            message = self._to_send.popleft()
-            seconds = self.history.hooks[message].payload.get("timeout_s") or self._rules.answer_timeout_s
-            heapq.heappush(self._times, (now + int(seconds * SECOND_US), message))
-            found.append(Send(message))
-        return found
-
-    def _start(self, own: StartHandler, now: int) -> list[Action]:
-        """The group's own handler is started before it goes forward; and before it is resumed going back, which may ask
-        for it."""
-        if self._starts_here:
-            return [Start()]
-        found: list[Action] = []
-        answer = self._answer(Ask(PRE, "start", own.factory, None, "start"), now, found)
-        if answer is None:
-            return found
-        self.started = True
-        if "results" in answer:
-            return self._next(now)
-        return [not_started(own.name, answer["reason"])]
-
-    # ------------------------------------------------------------ forward
-
-    def _forward(self, now: int) -> list[Action]:
-        found: list[Action] = []
-        while True:
-            while (name := self._schedule.take()) is not None:
-                self._active[name] = self._look[name] = None
-            if not self._look:
-                break
-            name = next(iter(self._look))
-            del self._look[name]
-            if name in self._active:
-                found += self._step(self.plan.steps[name], now)
-        if not found and self._succeeded == len(self.plan.steps):
-            return [Note("Decided", {"decision": "commit"})]
-        return found
-
-    def _step(self, one: Planned, now: int) -> list[Action]:
-        """What comes next of a step whose needs are met."""
-        name, state = one.name, self.history.step(one.name)
-        for recipe in state.results:
-            self._schedule.saved(name, recipe)
-        if one.step.pre_hook is not None and (note := self._hook(one.step.pre_hook, name, "pre")):
-            return [note]
-        if one.plan is not None and state.data is None:
-            if one.undo == "never" and self._succeeded < len(self.plan.steps) - 1:
-                self._last = name
-                return []
-            return [Run(name)]
-        found, is_decided, is_done = self.follow(one, state, now)
-        if is_decided:
-            self._schedule.decided(name)
-        if not is_done:
-            return found
-        if one.step.post_hook is not None and (note := self._hook(one.step.post_hook, name, "post", succeeded=True)):
-            return [note]
-        del self._active[name]
-        self._succeeded += 1
-        self._schedule.succeeded(name)
-        if self._last is not None:
-            self._look[self._last] = None
-        return []
+    def answer(self, ask: Ask, now: int, found: list[Action]) -> Payload | None:
+        """The answer to a question, if it is there. Nobody is asked while a transaction is open."""
+        return None
 
     def follow(self, one: Planned, state: StepState, now: int) -> tuple[list[Action], bool, bool]:
         """What follows of a step's rows: what is to be done; whether its success is decided (or taken for granted),
@@ -381,7 +169,7 @@ class Course:
             for recipe in one.recipes:
                 if recipe.name in state.results or recipe.handler is None:
                     continue
-                answer = self._answer(Ask(one.name, recipe.name, recipe.handler, recipe.timeout_s), now, asked)
+                answer = self.answer(Ask(one.name, recipe.name, recipe.handler, recipe.timeout_s), now, asked)
                 if answer is None:
                     open_ = True
                 elif "results" in answer:
@@ -392,7 +180,7 @@ class Course:
                     reason = "recipe_timeout" if answer.get("timed_out") else "recipe_error"
                     raise StepFailed(reason, f"{recipe.name}: {answer['reason']}")
         except StepFailed as failed:
-            return [self._failed(one, failed)], False, False
+            return [failed_note(one, failed)], False, False
         granted = True
         if one.checks and state.success is None:
             checked, granted = self._verdicts(one, scope, now, asked)
@@ -401,10 +189,6 @@ class Course:
             granted = granted and not checked
         return [*notes, *asked], granted and not notes, not open_ and not notes
 
-    def _failed(self, one: Planned, failed: StepFailed) -> Note:
-        payload = {"step": one.name, "reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
-        return Note("Result", payload)
-
     def _verdicts(self, one: Planned, scope: Any, now: int, asked: list[Action]) -> tuple[list[Action], bool]:
         """`Checked`, once every verdict is in; else whether success can be taken for granted meanwhile."""
         affected = given(one, self.history.steps).affected if one.writes else None
@@ -412,7 +196,7 @@ class Course:
         for n, check in enumerate(one.checks):
             if check.kind == "ask":
                 ask = Ask(one.name, f"success{n}", check.handler or "", check.timeout_s)
-                answer = self._answer(ask, now, asked)
+                answer = self.answer(ask, now, asked)
                 verdicts.append(None if answer is None else _of_answer(answer))
             else:
                 verdicts.append(verdict(check, scope, affected))
@@ -421,6 +205,241 @@ class Course:
             return [Note("Checked", _checked(one.name, one.checks, told))], False
         waits = any(found is None and not check.optimistic for found, check in zip(verdicts, one.checks, strict=True))
         return [], not waits and all(found.value for found in told)
+
+
+class Course(Following):
+    """The decision about one group, kept while it runs, so that each event costs only what it concerns.
+
+    Whoever drives the group carries out what `decide` returns, applies the notes among it to the history, tells the
+    course what was applied (`heard`), and which actions are over (`done`).
+    """
+
+    def __init__(
+        self, plan: GroupPlan, history: History, rules: Rules, unsure: Container[str] = frozenset(),
+        *, starts: bool = False,
+    ) -> None:  # fmt: skip
+        """`unsure`: segments that may have been sent though the history does not say so. `starts`: the handler that
+        the group starts is one of this process."""
+        super().__init__(history)
+        self.plan, self._rules, self.unsure = plan, rules, unsure
+        self.under: set[Action] = set()
+        """What is under way here."""
+        self.running = 0
+        """How many of those are statements."""
+        own = plan.group.pre_hook
+        self._own = own if isinstance(own, StartHandler) and (starts or history.decided is None) else None
+        self._starts_here, self.started = starts, self._own is None
+        self._asks: dict[str, Ask] = {}
+        """By message: the questions that are under way here."""
+        self._to_send = deque(message for message, hook in history.hooks.items() if not hook.done)
+        self._times: list[tuple[int, str]] = []
+        """When something is to be looked at again: a step's name, or a message's id."""
+        self._failed_at: int | None = None
+        self._deadline = int((plan.group.deadline_s or rules.deadline_s) * SECOND_US)
+        self._look: dict[str, None] = {}
+        """Steps about which something is new."""
+        self._owners: dict[str, list[str]] = {}
+        """Rollback steps that run, and what they are for."""
+        self._active: dict[str, None] = {}
+        """Steps that may start and are not done; going back, segments and rollback steps."""
+        self._succeeded: set[str] = set()
+        self._held_back: str | None = None
+        """A step that runs once all others have succeeded."""
+        self._back_done = 0
+        for name in (*plan.steps, *plan.rollback):
+            history.step(name)
+        self._order: Schedule | None = self._begin_back() if history.decided == "rollback" else None
+
+    # ------------------------------------------------------------ what is told
+
+    def heard(self, type_: str, payload: Payload) -> None:
+        """An event was applied to the history."""
+        if type_ == "HookQueued":
+            self._to_send.append(payload["message_id"])
+        elif type_ == "Answered" and not payload.get("late"):
+            self.under.discard(self._asks.pop(payload["message_id"], None))
+        elif type_ == "Resolved" or (type_ == "Decided" and payload["decision"] == "rollback"):
+            self.started = True
+            self._order = self._begin_back()
+        name = payload.get("step", payload.get("segment"))
+        if name is None and "message_id" in payload:
+            question = self.history.questions.get(payload["message_id"])
+            name = None if question is None else question.step
+        if name is not None:
+            self._new(name)
+
+    def done(self, action: Action) -> None:
+        """An action is over, whatever came of it."""
+        if action in self.under:
+            self.under.remove(action)
+            self.running -= isinstance(action, Run)
+        if isinstance(action, Ask):
+            self._asks.pop(message_id(self.history, action.step, action.recipe), None)
+            self._new(action.step)
+        elif isinstance(action, (Run, Void, UndoSegment)):
+            for name in self.plan.segments.steps.get(action.segment, (action.segment,)):
+                self._new(name)
+
+    def _new(self, name: str) -> None:
+        """Something is new about a step."""
+        for one in (*self._owners.get(name, ()), name, self.plan.segments.of.get(name, name)):
+            if one in self._active:
+                self._look[one] = None
+
+    # ------------------------------------------------------------ the decision
+
+    @property
+    def _schedule(self) -> Schedule:
+        """Which steps may start; made when the first one is asked for."""
+        if self._order is None:
+            self._order = Schedule(self.plan.wants())
+        return self._order
+
+    def decide(self, now: int) -> list[Action]:
+        """What comes next, and is not under way here. Notes are to be applied before the next decision."""
+        found = self._sends(now)
+        while self._times and self._times[0][0] <= now:
+            _, what = heapq.heappop(self._times)
+            hook = self.history.hooks.get(what)
+            if hook is not None:
+                found += [] if hook.done else [Note("HookDone", {"message_id": what, "gave_up": True})]
+            else:
+                self._new(what)
+        found += self._next(now)
+        fresh: list[Action] = []
+        for action in found:
+            if not isinstance(action, Note):
+                if action in self.under:
+                    continue
+                self.under.add(action)
+                self.running += isinstance(action, Run)
+            if isinstance(action, Ask):
+                self._asks[message_id(self.history, action.step, action.recipe)] = action
+            fresh.append(action)
+        return fresh
+
+    @property
+    def wake_at(self) -> int | None:
+        """When to decide again, if nothing happens before."""
+        times = [self._times[0][0]] if self._times else []
+        history = self.history
+        if history.decided is None and history.failure is None and not history.final:
+            times.append(self._deadline)
+        return min(times, default=None)
+
+    @property
+    def waits_for_operator(self) -> bool:
+        """Whether an undo has failed, and nothing else is under way."""
+        return bool(self.history.undo_failed) and all(isinstance(action, Send) for action in self.under)
+
+    def _next(self, now: int) -> list[Action]:
+        history = self.history
+        if history.state in ENDS:
+            return []
+        if history.decided == "commit":
+            return self._ended("committed")
+        if self._own is not None and not self.started and (history.failure is None or history.decided is not None):
+            return self._start(self._own, now)
+        if history.decided == "rollback":
+            return self._back(now)
+        last = self.plan.segments.last
+        if last is not None and history.failure is not None and not self.running and self._may_have_run(last):
+            return [Run(last)] if self.is_committed(last) else [Void(last)]
+        if history.failure is None and not history.final and now >= self._deadline:
+            seconds = self._deadline / SECOND_US
+            return [Note("Failed", {"reason": "deadline", "detail": f"not done within {seconds:g} s"})]
+        if history.failure is not None:
+            return self._stopping(now)
+        return self._forward(now)
+
+    def _may_have_run(self, last: str) -> bool:
+        """Whether the last segment was sent, and is committed, or nobody knows: its group cannot go back then."""
+        if self.is_committed(last):
+            return True
+        others = (name for name, one in self.plan.steps.items() if one.plan is not None and name not in self._of(last))
+        began = all(self.history.step(name).data is not None for name in others)
+        return began and last in self.unsure and last not in self.history.voided
+
+    def is_committed(self, last: str) -> bool:
+        """Whether the last segment is known to have run: it cannot be undone."""
+        done = (name for name in self._of(last) if self.history.step(name).data is not None)
+        return self.history.voided.get(last, False) or any(name not in self.history.gone for name in done)
+
+    def _of(self, segment: str) -> tuple[str, ...]:
+        """The steps of a segment; a rollback step."""
+        return self.plan.segments.steps.get(segment, (segment,))
+
+    def _sends(self, now: int) -> list[Action]:
+        found: list[Action] = []
+        while self._to_send:
+            message = self._to_send.popleft()
+            seconds = self.history.hooks[message].payload.get("timeout_s") or self._rules.answer_timeout_s
+            heapq.heappush(self._times, (now + int(seconds * SECOND_US), message))
+            found.append(Send(message))
+        return found
+
+    def _start(self, own: StartHandler, now: int) -> list[Action]:
+        """The group's own handler is started before it goes forward; and before it is resumed going back, which may ask
+        for it."""
+        if self._starts_here:
+            return [Start()]
+        found: list[Action] = []
+        answer = self.answer(Ask(PRE, "start", own.factory, None, "start"), now, found)
+        if answer is None:
+            return found
+        self.started = True
+        if "results" in answer:
+            return self._next(now)
+        return [not_started(own.name, answer["reason"])]
+
+    # ------------------------------------------------------------ forward
+
+    def _forward(self, now: int) -> list[Action]:
+        found: list[Action] = []
+        while True:
+            while (name := self._schedule.take()) is not None:
+                self._active[name] = self._look[name] = None
+            if not self._look:
+                break
+            name = next(iter(self._look))
+            del self._look[name]
+            if name in self._active:
+                found += self._step(self.plan.steps[name], now)
+        if not found and len(self._succeeded) == len(self.plan.steps):
+            return [Note("Decided", {"decision": "commit"})]
+        return found
+
+    def _step(self, one: Planned, now: int) -> list[Action]:
+        """What comes next of a step whose needs are met."""
+        name, state = one.name, self.history.step(one.name)
+        for recipe in state.results:
+            self._schedule.saved(name, recipe)
+        if one.step.pre_hook is not None and (note := self._hook(one.step.pre_hook, name, "pre")):
+            return [note]
+        if one.plan is not None and state.data is None:
+            segment = self.plan.segments.of[name]
+            if (one.undo == "never" or segment == self.plan.segments.last) and self._others_open(segment):
+                self._held_back = name
+                return []
+            return [Run(segment)]
+        found, is_decided, is_done = self.follow(one, state, now)
+        if is_decided:
+            self._schedule.decided(name)
+        if not is_done:
+            return found
+        if one.step.post_hook is not None and (note := self._hook(one.step.post_hook, name, "post", succeeded=True)):
+            return [note]
+        del self._active[name]
+        self._succeeded.add(name)
+        self._schedule.succeeded(name)
+        if self._held_back is not None:
+            self._look[self._held_back] = None
+        return []
+
+    def _others_open(self, segment: str) -> bool:
+        """Whether a step of another segment has not succeeded yet."""
+        mine = self._of(segment)
+        return len(self._succeeded - {*mine}) < len(self.plan.steps) - len(mine)
 
     def _hook(self, hook: Hook, step: str, when: str, *, succeeded: bool | None = None, end: str | None = None) -> Any:
         """The note that queues a hook's message, unless it is queued."""
@@ -435,7 +454,7 @@ class Course:
 
     # ------------------------------------------------------------ questions
 
-    def _answer(self, ask: Ask, now: int, found: list[Action]) -> Payload | None:
+    def answer(self, ask: Ask, now: int, found: list[Action]) -> Payload | None:
         """The answer to a question; None if it is still to come, and (`found`) what is to be done for it."""
         message = message_id(self.history, ask.step, ask.recipe)
         question = self.history.questions.get(message)
@@ -504,7 +523,7 @@ class Course:
         if any(question is None or question.box is None for question in open_):
             return []
         if open_ or (not done and any(self._is_mail(ask) for ask in followed)):
-            return [self._failed(one, StepFailed("cancelled", "the group has failed"))]
+            return [failed_note(one, StepFailed("cancelled", "the group has failed"))]
         if one.step.post_hook is not None and (done or known or state.data is not None):
             note = self._hook(one.step.post_hook, one.name, "post", succeeded=done)
             if note is not None:
@@ -521,11 +540,12 @@ class Course:
     # ------------------------------------------------------------ back
 
     def _begin_back(self) -> Schedule:
-        """Steps wait for those behind them."""
-        wants: dict[str, list[tuple[str, str]]] = {name: [] for name in reversed(self.plan.steps)}
+        """Segments wait for those behind them."""
+        of = self.plan.segments.of
+        wants: dict[str, list[tuple[str, str]]] = {of[name]: [] for name in reversed(self.plan.steps)}
         for name, needs in self.plan.wants().items():
-            for need, _ in needs:
-                wants[need].append((name, SUCCESS))
+            for need in {of[need] for need, _ in needs} - {of[name]}:
+                wants[need].append((of[name], SUCCESS))
         self._active, self._look, self._owners, self._asks = {}, {}, {}, {}
         self.under = {action for action in self.under if not isinstance(action, Ask)}
         self._back_done = 0
@@ -546,38 +566,38 @@ class Course:
             del self._look[name]
             if name in self._active:
                 found += self._undo(name, now)
-        if found or self._back_done < len(self.plan.steps):
+        if found or self._back_done < len(self.plan.segments.steps):
             return found
         return self._after_undo(now)
 
     def _undo(self, name: str, now: int) -> list[Action]:
-        """What comes next of a step on its way back; nothing if it has failed there."""
-        history, one = self.history, self.plan.steps.get(name)
-        known = history.undo.get(name)
-        if known is not None and known.state == "undo_failed":
+        """What comes next of a segment on its way back; nothing if a step of it has failed there."""
+        history, steps = self.history, self._of(name)
+        known = {step: history.undo[step].state for step in steps if step in history.undo}
+        if "undo_failed" in known.values():
             return []
-        if one is None:  # a rollback step of the failed one
-            return [] if known is not None and known.state == "undone" else self._rolled(name, name, now)
-        if known is None and one.undo in ("automatic", "step", "handler"):
-            ran = self._ran(one)
-            if ran is None:
-                return [Void(name)]
-            if ran:
-                return [Note("UndoIntent", {"step": name})]
-        if known is None or known.state == "undone":
+        if name not in self.plan.steps:  # a rollback step of the failed one
+            return [] if known.get(name) == "undone" else self._rolled(name, name, now)
+        given = [step for step in steps if self.plan.steps[step].undo in ("automatic", "step", "handler")]
+        ran = {step: self._ran(self.plan.steps[step]) for step in given if step not in known}
+        if None in ran.values():
+            return [Void(name)]
+        if any(ran.values()):
+            return [Note("UndoIntent", {"step": step}) for step in given if ran.get(step)]
+        left = [step for step in reversed(steps) if known.get(step, "undone") != "undone"]
+        if not left:
             del self._active[name]
             self._back_done += 1
             self._schedule.succeeded(name)
             return []
-        if name in history.gone:
-            return self._result(name)
+        if gone := [step for step in left if step in history.gone]:
+            return [note for step in gone for note in self._result(step)]
+        one = self.plan.steps[left[0]]
         if one.undo == "automatic":
-            return [UndoStep(name)]
-        if known.how == "accept_current":
-            return self._result(name)
-        if one.undo == "handler":
-            return self._by_handler(one, now)
-        return self._rolled(name, str(one.step.undo), now)
+            return [UndoSegment(name)]
+        if history.undo[one.name].how == "accept_current":
+            return self._result(one.name)
+        return self._by_handler(one, now) if one.undo == "handler" else self._rolled(name, str(one.step.undo), now)
 
     def _result(self, name: str, by: str | None = None, failed: str | None = None) -> list[Action]:
         payload: dict[str, Any] = {"step": name, "state": "undone"}
@@ -595,10 +615,15 @@ class Course:
             return name in self._asked or bool(state.results) or state.data is not None
         if state.data is not None or name in history.intents or state.attempts > 0:
             return True
-        if name in history.voided:
-            return history.voided[name]
-        cells = one.plan is not None and one.plan.statement.dialect == "cassandra"
-        return None if name in self.unsure and not cells and not self._whole else False
+        segment = self.plan.segments.of[name]
+        together = self._of(segment)
+        if segment in history.voided or one.sql_target is None:
+            return history.voided.get(segment, False)
+        if any(other in history.gone for other in together):
+            return False
+        if any(history.step(other).data is not None for other in together):
+            return True  # with those of which it is known
+        return None if segment in self.unsure else False
 
     def _by_handler(self, one: Planned, now: int) -> list[Action]:
         handler = one.step.undo
@@ -606,7 +631,7 @@ class Course:
             raise TypeError(handler)
         found: list[Action] = []
         ask = Ask(one.name, "undo", handler.name, handler.timeout_s, "undo")
-        answer = self._answer(ask, now, found)
+        answer = self.answer(ask, now, found)
         if answer is None:
             return found
         if "results" in answer:
@@ -667,6 +692,11 @@ class Course:
         if isinstance(hook, Hook) and (note := self._hook(hook, POST, "post", succeeded=end == "committed", end=end)):
             return [note]
         return [End(end)]
+
+
+def failed_note(one: Planned, failed: StepFailed) -> Note:
+    payload = {"step": one.name, "reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
+    return Note("Result", payload)
 
 
 def not_started(name: str, reason: str) -> Note:

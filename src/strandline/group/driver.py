@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
-from strandline.group.as_one import AsOne, Stopped
+from strandline.group.between import SegmentRun, Stopped
 from strandline.group.core.step import StepFailed
 from strandline.group.decide import (
-    ALL,
     Action,
     Ask,
     Course,
@@ -28,10 +27,9 @@ from strandline.group.decide import (
     Note,
     Rules,
     Run,
-    RunAll,
     Send,
     Start,
-    UndoStep,
+    UndoSegment,
     Void,
 )
 from strandline.group.execution import Execution, Gone, OpenTarget, undo_result
@@ -42,7 +40,7 @@ from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import FencedLease, GroupRecord
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
-from strandline.group.target import Failed, NotUndone, SqlTarget, Undone
+from strandline.group.target import NotUndone, Undone
 from strandline.group.times import Times
 from strandline.journal.journal import Journal
 
@@ -132,8 +130,8 @@ class Drive(Messages):
         """It waits for an operator."""
         self.aside = False
         """It has changed nothing, and a target is away."""
-        self.unsure: set[str] = {*plan.steps, ALL} if resumed else set()
-        """Steps that may have been sent though the history does not say so."""
+        self.unsure: set[str] = set(plan.segments.steps) if resumed else set()
+        """Segments that may have been sent though the history does not say so."""
         self._active = 0
         """Threads that are at it, or will be."""
         self._tries: dict[Action, Tries] = {}
@@ -395,9 +393,7 @@ class Drive(Messages):
         """One try. What did not work is tried again later, without a thread meanwhile."""
         if isinstance(action, Run):
             self._run(action)
-        elif isinstance(action, RunAll):
-            self._run_all(action)
-        elif isinstance(action, UndoStep):
+        elif isinstance(action, UndoSegment):
             self._undo(action)
         elif isinstance(action, Void):
             self._void(action)
@@ -430,31 +426,58 @@ class Drive(Messages):
         return time.monotonic() - self._tries_of(action).since >= self.shared.settings.undo_wait_s
 
     def _run(self, action: Run) -> None:
-        history, forward = self.history, self.history.decided is None
-        if forward and history.failure is not None:
+        """Execute a segment, or a rollback step."""
+        name, forward = action.segment, self.history.decided is None
+        decides = name == self.plan.segments.last
+        if forward and self._failed(name):
             return self._over(action)
-        one = self.execution.planned(action.step)
-        if forward and one.writes and one.plan is not None and one.plan.statement.dialect != "cassandra":
+        steps = [self.execution.planned(step) for step in self.plan.segments.steps.get(name, (name,))]
+        target = next(one.target for one in steps if one.target is not None)
+        together = any(one.writes and one.sql_target for one in steps)
+        if forward and together:
             with self.lock:
-                self.unsure.add(one.name)
+                self.unsure.add(name)
+        run, unknown = None, False
         try:
-            events = self.execution.executed(one)
+            if together:
+                run = self.execution.segment_run(name, lambda: decides and self._failed(name))
+                events = run.undone() if run.failed else self.execution.executed_together(run, target)
+                events += [("Decided", {"decision": "commit"})] * (decides and not run.failed)
+            else:
+                events = self.execution.executed(steps[0])
+        except Stopped:
+            events = []
         except StepFailed as failed:
-            if self._tried_again(action, failed, forward=forward):
+            step = steps[0].name if run is None else run.at
+            if self._tried_again(action, step, failed, forward=forward):
                 return None
-            reason = {"step": one.name, "reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
-            events = [("Result", reason)]
+            unknown, events = failed.unknown, self._of_failure(step, run, failed)
         with self.lock:
-            if "reason" not in events[-1][1]:
-                self.unsure.discard(one.name)
+            if not unknown:
+                self.unsure.discard(name)
             self._over(action, *events)
         reached("step.recorded" if forward else "rollback.step")
         return None
 
-    def _tried_again(self, action: Run, failed: StepFailed, *, forward: bool) -> bool:
-        """Whether a statement is to be tried again: so often; an irreversible one until its answer is definite; going
-        back, for as long as a target that is away is waited for."""
-        one, tries = self.execution.planned(action.step), self._tries_of(action)
+    def _failed(self, segment: str) -> bool:
+        """Whether the group has failed before a segment is done. What is committed in the last one counts."""
+        if segment == self.plan.segments.last and self.course.is_committed(segment):
+            return False
+        late = self.now() >= int((self.plan.group.deadline_s or self.shared.rules.deadline_s) * SECOND_US)
+        return self.history.failure is not None or (late and segment == self.plan.segments.last)
+
+    def _of_failure(self, step: str, run: SegmentRun | None, failed: StepFailed) -> list[tuple[str, Payload]]:
+        """The events of a segment that has failed, in what lies between its statements or in one of them."""
+        if run is not None:
+            return run.undone(None if run.failed else failed)
+        reason = {"reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
+        return [("Result", {"step": step, **reason})]
+
+    def _tried_again(self, action: Run, step: str, failed: StepFailed, *, forward: bool) -> bool:
+        """Whether a segment is to be tried again: so often; an irreversible one, and the last one, until the answer is
+        definite; going back, for as long as a target that is away is waited for."""
+        one, tries = self.execution.planned(step), self._tries_of(action)
+        decides = forward and action.segment == self.plan.segments.last
         failed.unknown = tries.unknown = tries.unknown or failed.unknown
         if forward and failed.away and failed.retry and not failed.unknown and self._changed_nothing():
             if one.target is not None:
@@ -464,80 +487,22 @@ class Drive(Messages):
             else:
                 self._again(action)
             return True
+        if decides and failed.unknown and not failed.retry:
+            failed.retry = failed.unknown = self._may_be_committed(action.segment)
         retries = self.shared.settings.retries if one.step.retries is None else one.step.retries
-        again = failed.retry and (one.undo == "never" or tries.count < retries)
+        again = failed.retry and (one.undo == "never" or (decides and failed.unknown) or tries.count < retries)
         if not again and not forward:
             again = isinstance(failed, Gone) and not self._waited_out(action)
         if again:
             self._again(action)
         return again
 
-    def _run_all(self, action: RunAll) -> None:
-        """All steps in one transaction. Its COMMIT is the decision; what is wrong in it is as if it had been undone."""
-        history, target = self.history, self.plan.whole or ""
-        committed = history.voided.get(ALL, False)
-
-        def stops() -> bool:
-            late = self.now() >= int((self.plan.group.deadline_s or self.shared.rules.deadline_s) * SECOND_US)
-            return not committed and (history.failure is not None or late)
-
-        if stops():
-            return self._over(action)
-        with self.lock:
-            self.unsure.add(ALL)
-        host = AsOne(self.plan, history, self.shared.rules, self.execution.limits, self.shared.clock, stops)
-        if host.failed:
-            return self._over(action, *host.undone())
-        opened = self.shared.targets[target]
-        reached("step.before")
-        events: list[tuple[str, Payload]] = []
+    def _may_be_committed(self, segment: str) -> bool:
+        """Whether a segment ran of which nobody knows. One that did not never will."""
         try:
-            self.shared.lease.check()
-            ran = cast(SqlTarget, opened.target).run_segment(opened.owner, host.segment(self.shared.lease.fence), host)
-            if isinstance(ran, Failed):
-                failed = StepFailed(ran.reason, ran.detail, retry=ran.retry)
-                if self._all_again(action, failed):
-                    return None
-                events = host.undone(failed)
-            else:
-                reached("step.done")
-                if ran.again:
-                    host.repeated(ran)
-                events = [*host.events, ("Decided", {"decision": "commit"})]
-        except Unavailable as error:
-            gone = Gone(error)
-            if self._all_again(action, gone):
-                return None
-            events = host.undone(gone)
-        except StepFailed as failed:
-            events = host.undone(None if host.failed else failed)
-        except Stopped:
-            pass
-        except (LeaseLost, SeqNrConflict):
-            raise
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is this group's: others go on)
-            if self.execution.has_run(ALL, target):
-                self._again(action)
-                return None
-            events = host.undone(StepFailed("internal", f"{type(error).__name__}: {error}"))
-        with self.lock:
-            self.unsure.discard(ALL)
-            self._over(action, *events)
-        reached("step.recorded")
-        return None
-
-    def _all_again(self, action: RunAll, failed: StepFailed) -> bool:
-        """Whether the transaction is to be tried again: until it is known what became of it."""
-        tries = self._tries_of(action)
-        tries.unknown = tries.unknown or failed.unknown
-        if failed.away and failed.retry and not tries.unknown:
-            self.shared.host.lost(self.plan.whole or "", failed.detail)
-            self._put_aside(action)
+            return self.execution.has_run(segment)
+        except Unavailable:
             return True
-        if not failed.retry or (not tries.unknown and tries.count >= self.shared.settings.retries):
-            return False
-        self._again(action)
-        return True
 
     def _changed_nothing(self) -> bool:
         history = self.history
@@ -545,43 +510,43 @@ class Drive(Messages):
             return False
         return not any(one.writes and history.step(name).data is not None for name, one in self.plan.steps.items())
 
-    def _put_aside(self, action: Run | RunAll) -> None:
+    def _put_aside(self, action: Run) -> None:
         with self.lock:
             self.course.done(action)
             self._tries.clear()
             self.aside, self.begun = True, False
 
     def _void(self, action: Void) -> None:
-        target = self.plan.whole if action.step == ALL else self.execution.planned(action.step).target
         try:
-            ran = self.execution.has_run(action.step, target or "")
+            ran = self.execution.has_run(action.segment)
         except Unavailable as error:
             if error.retryable and not self._waited_out(action):
                 self._again(action)
                 return
             ran = True  # its undo will say that the target is away
-        self._over(action, ("Voided", {"step": action.step, "ran": ran}))
+        self._over(action, ("Voided", {"segment": action.segment, "ran": ran}))
 
-    def _undo(self, action: UndoStep) -> None:
-        one = self.execution.planned(action.step)
+    def _undo(self, action: UndoSegment) -> None:
         reached("undo.before")
+        name = next(step for step in reversed(self.plan.segments.steps[action.segment]) if step in self.history.undo)
+        outcomes: Mapping[str, Undone | NotUndone]
         try:
-            outcome: Undone | NotUndone = self.execution.undone(one, self.history.undo[one.name])
+            outcomes = self.execution.undone(action.segment)
         except (LeaseLost, SeqNrConflict):
             raise
         except Unavailable as error:
             if error.retryable and not self._waited_out(action):
                 self._again(action)
                 return
-            outcome = NotUndone(error.message)
+            outcomes = {name: NotUndone(error.message)}
         except Exception as error:  # noqa: BLE001 (it waits for an operator)
-            outcome = NotUndone(f"internal: {type(error).__name__}: {error}")
-        again = isinstance(outcome, NotUndone) and outcome.retry
+            outcomes = {name: NotUndone(f"internal: {type(error).__name__}: {error}")}
+        again = any(isinstance(outcome, NotUndone) and outcome.retry for outcome in outcomes.values())
         if again and self._tries_of(action).count < self.shared.settings.undo_retries:
             self._again(action)
             return
         reached("undo.done")
-        self._over(action, ("UndoResult", undo_result(one.name, outcome)))
+        self._over(action, *(("UndoResult", undo_result(step, outcome)) for step, outcome in outcomes.items()))
         reached("undo.recorded")
 
     def _decide(self, action: Decide) -> None:

@@ -1,4 +1,4 @@
-"""What a group does on its targets: it executes steps, finds out whether they ran, and undoes them.
+"""What a group does on its targets: it executes segments, finds out whether they ran, and undoes them.
 
 Each call is one try. It raises `StepFailed`, or `Unavailable` going back; when to try again is its driver's to say.
 """
@@ -14,11 +14,11 @@ import orjson
 
 from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
 from strandline.group import cell_steps
+from strandline.group.between import SegmentRun, Stopped, each_of, segment_step
 from strandline.group.cells import RowState
 from strandline.group.core.encoding import encoded, readable
-from strandline.group.core.parts import IDENTITY
 from strandline.group.core.step import StepFailed, context
-from strandline.group.history import History, Payload, Undoing, result
+from strandline.group.history import History, Payload, result
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import FencedLease, GroupRecord
@@ -33,6 +33,7 @@ from strandline.group.target import (
     Owner,
     RowConflict,
     Rows,
+    Segment,
     SqlTarget,
     StepId,
     Undone,
@@ -87,17 +88,37 @@ class Execution:
     # ------------------------------------------------------------ forward
 
     def executed(self, one: Planned) -> Events:
-        """Execute a step's statement; the events that tell of it."""
+        """Execute a query, or a step of a target without transactions; the events that tell of it."""
         values, started = context(one, self._history.steps), self._clock()
-        if one.undo == "never" and not self._history.final:
-            self._record.add("Intent", {"step": one.name, "final": True})
-            self._record.flush()
-            reached("intent.recorded")
+        self._intend(one)
         reached("step.before")
         done = self._called(lambda: self._write(one, values) if one.writes else self._query(one, values))
         reached("step.done")
         events = result(one.name, done, self._clock(), query=not one.writes, started=started)
         return self._called(lambda: list(events))
+
+    def segment_run(self, name: str, stops: Callable[[], bool]) -> SegmentRun:
+        """A segment's steps, or a rollback step, and what lies between them. It can be executed once."""
+        return SegmentRun(self._plan, self._history, name, self.limits, self._clock, stops)
+
+    def executed_together(self, run: SegmentRun, target: str) -> Events:
+        """Execute a segment in one transaction; the events that tell of it. `Stopped` if the group has failed."""
+        opened = self._targets[target]
+        self._intend(self.planned(run.at))
+        reached("step.before")
+        segment = run.segment(self._lease.fence)
+        ran = self._called(lambda: cast(SqlTarget, opened.target).run_segment(opened.owner, segment, run))
+        reached("step.done")
+        if ran.again:
+            run.repeated(ran.done)
+        return run.done()
+
+    def _intend(self, one: Planned) -> None:
+        """An irreversible step is in the log before it is sent."""
+        if one.undo == "never" and not self._history.final:
+            self._record.add("Intent", {"step": one.name, "final": True})
+            self._record.flush()
+            reached("intent.recorded")
 
     def _called(self, call: Callable[[], T | Failed]) -> T:
         self._lease.check()
@@ -105,7 +126,7 @@ class Execution:
             answer = call()
         except Unavailable as error:
             raise Gone(error) from None
-        except (StepFailed, LeaseLost, SeqNrConflict):
+        except (StepFailed, Stopped, LeaseLost, SeqNrConflict):
             raise
         except Exception as error:  # whatever it is, it is this group's: others go on
             raise StepFailed("internal", f"{type(error).__name__}: {error}", unknown=True) from error
@@ -120,20 +141,16 @@ class Execution:
         return Done(0, found) if isinstance(found, Rows) else found
 
     def _write(self, one: Planned, values: Mapping[str, Any]) -> Done | Failed:
-        opened, work = self._targets[one.target or ""], self.work(one, values)
-        if opened.target.dialect == "cassandra":
-            cells = cast(CellTarget, opened.target)
-            ahead_s = self._settings.clock_ahead_max_s
-            return cell_steps.write(cells, work, self._record, self._times, self._called, ahead_s)
-        target = cast(SqlTarget, opened.target)  # to ask for its methods takes long
-        return target.run(opened.owner, work)
+        cells = cast(CellTarget, self._targets[one.target or ""].target)  # to ask for its methods takes long
+        ahead_s = self._settings.clock_ahead_max_s
+        return cell_steps.write(cells, self.work(one, values), self._record, self._times, self._called, ahead_s)
 
     def limits(self, one: Planned) -> Limits:
         timeout_s = one.step.timeout_s or self._settings.statement_timeout_s
         return Limits(timeout_s, self._settings.rows_max, self._settings.image_bytes_max)
 
     def work(self, one: Planned, values: Mapping[str, Any], *, each: bool = True) -> Work:
-        """A step as its target wants it."""
+        """A step as a target without transactions wants it."""
         if one.plan is None:
             raise TypeError(one)
         return Work(
@@ -144,23 +161,30 @@ class Execution:
 
     # ------------------------------------------------------------ back
 
-    def has_run(self, step: str, target: str) -> bool:
-        """Whether a step of an SQL target ran. One that did not never will."""
-        opened = self._targets[target]
+    def has_run(self, segment: str) -> bool:
+        """Whether a segment of an SQL target ran. One that did not never will."""
+        opened = self._targets[self._plan.target_of(segment) or ""]
         self._lease.check()
-        never = cast(SqlTarget, opened.target).void(opened.owner, self.step_id(step), self._lease.fence)
+        never = cast(SqlTarget, opened.target).void(opened.owner, self.step_id(segment), self._lease.fence)
         reached("void.done")
         return not never
 
-    def undone(self, one: Planned, known: Undoing) -> Undone | NotUndone:
-        """Put back what a step changed."""
-        opened, how = self._targets[one.target or ""], known.how
+    def undone(self, segment: str) -> Mapping[str, Undone | NotUndone]:
+        """Put back what a segment changed; what came of each step that nothing holds back."""
+        undo = self._history.undo
+        left = (name for name in self._plan.segments.steps[segment] if name in undo and undo[name].state != "undone")
+        steps = [self.planned(name) for name in left]
+        told = {one.name: self._history.undo[one.name].how for one in steps}
+        opened = self._targets[steps[0].target or ""]
         on_conflict = cast(OnConflict, self._plan.group.on_conflict or self._settings.on_conflict)
         self._lease.check()
         if opened.target.dialect == "cassandra":
-            return self._cells_undone(one, cast(CellTarget, opened.target), on_conflict, how)
-        work, force, accept = self.work(one, {}, each=False), how == "force", how == "accept_current"
-        return cast(SqlTarget, opened.target).undo(opened.owner, work, on_conflict, force=force, accept=accept)
+            (one,) = steps
+            outcome = self._cells_undone(one, cast(CellTarget, opened.target), on_conflict, told[one.name])
+            return {one.name: outcome}
+        made = tuple(segment_step(one, {}, self.limits(one)) for one in steps)
+        whole = Segment(self.step_id(segment), made, self._lease.fence)
+        return cast(SqlTarget, opened.target).undo_segment(opened.owner, whole, on_conflict, told)
 
     def _cells_undone(
         self, one: Planned, target: CellTarget, on_conflict: OnConflict, how: str | None
@@ -215,19 +239,6 @@ def undo_result(step: str, outcome: Undone | NotUndone) -> Payload:
     elif outcome.kept:
         payload["conflicts"] = _shown(outcome.kept)
     return payload
-
-
-def each_of(history: History, one: Planned) -> tuple[Mapping[str, Any], ...] | None:
-    """The values of each run of a step's statement; None for a step that runs it once."""
-    if one.step.for_each is None:
-        return None
-    source = one.step.for_each.partition(".")[0]
-    rows = history.step(source).results[IDENTITY]["rows"]
-    wanted = {name: each.name for name, each in one.sources.items() if each.kind == "row"}
-    try:
-        return tuple({name: row[column] for name, column in wanted.items()} for row in rows)
-    except KeyError as error:
-        raise StepFailed("binding", f":row has no {error}") from None
 
 
 def _shown(conflicts: Sequence[RowConflict]) -> list[dict[str, Any]]:

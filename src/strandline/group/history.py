@@ -124,7 +124,7 @@ class History:
     gone: set[str] = field(default_factory=set)
     """Steps that were done in a transaction which was rolled back."""
     voided: dict[str, bool] = field(default_factory=dict)
-    """Steps of which it was found out, going back, whether they ran."""
+    """Segments of which it was found out whether they ran."""
     undo: dict[str, Undoing] = field(default_factory=dict)
     undo_failed: set[str] = field(default_factory=set)
     put_back: set[str] = field(default_factory=set)
@@ -332,7 +332,7 @@ def _decided(history: History, payload: Payload, at: int) -> None:
 
 
 def _voided(history: History, payload: Payload, at: int) -> None:
-    history.voided[payload["step"]] = payload["ran"]
+    history.voided[payload["segment"]] = payload["ran"]
 
 
 def _undo_intent(history: History, payload: Payload, at: int) -> None:

@@ -27,6 +27,7 @@ from strandline.group.core.names import Problem, refusal
 from strandline.group.core.parts import IDENTITY, SUCCESS, Handler, Hook, Recipe, StartHandler
 from strandline.group.core.schedule import Want
 from strandline.group.definition import Group, Step
+from strandline.group.segments import Segments, segments_of
 from strandline.group.statements import held, parse, plan
 from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Statement, TargetTable
 from strandline.group.statements.api import StatementProblem as WrongStatement
@@ -75,6 +76,29 @@ class Planned:
     def writes(self) -> bool:
         return self.plan is not None and self.plan.statement.kind != "query"
 
+    @property
+    def sql_target(self) -> str | None:
+        """Its target, if it has a statement and that is an SQL target."""
+        return self.target if self.plan is not None and self.plan.statement.dialect != "cassandra" else None
+
+    @property
+    def answers(self) -> list[str]:
+        """Its recipes that somebody is asked for."""
+        return [recipe.name for recipe in self.recipes if recipe.handler is not None]
+
+    @property
+    def is_optimistic(self) -> bool:
+        """Whether steps behind it start before its success is decided."""
+        return any(check.optimistic for check in self.checks)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether something from outside belongs to it: it asks, is told, or is not undone by images."""
+        asks = bool(self.answers) or any(check.kind == "ask" for check in self.checks)
+        told = self.name == PRE or self.step.pre_hook is not None or self.step.post_hook is not None
+        elsewhere = self.plan is not None and self.sql_target is None
+        return asks or told or elsewhere or self.undo in ("step", "handler", "never")
+
 
 class GroupPlan(NamedTuple):
     """All steps, each behind what it waits for."""
@@ -91,8 +115,23 @@ class GroupPlan(NamedTuple):
     handlers: frozenset[str]
     """Those that it names, but for one that it starts itself."""
     warnings: tuple[str, ...] = ()
-    whole: str | None = None
-    """The target on which all of it is one transaction, if it can be."""
+    segments: Segments = Segments({}, {})
+
+    @property
+    def whole(self) -> str | None:
+        """The target on which all of it is one transaction, if it is."""
+        return self.target_of(self.segments.last) if self.segments.last and len(self.segments.steps) == 1 else None
+
+    def target_of(self, segment: str) -> str | None:
+        """The target of a segment's statements, or of a rollback step's."""
+        if segment in self.rollback:
+            return self.rollback[segment].target
+        found = (self.steps[name].target for name in self.segments.steps[segment])
+        return next((target for target in found if target is not None), None)
+
+    def step_by_step(self) -> GroupPlan:
+        """The same where each step is a transaction of its own."""
+        return self._replace(segments=Segments.alone(self.sequence))
 
     def wants(self) -> dict[str, list[Want]]:
         return {name: [*step.wants, *((need, SUCCESS) for need in step.order)] for name, step in self.steps.items()}
@@ -113,10 +152,9 @@ class GroupPlan(NamedTuple):
             steps={name: _with_values(one, values) for name, one in self.steps.items()},
             rollback={name: _with_values(one, values) for name, one in self.rollback.items()},
         )
-        made.place(identities or {})
-        return made
+        return made.placed(identities)
 
-    def place(self, identities: Mapping[str, str] | None = None) -> None:
+    def placed(self, identities: Mapping[str, str] | None = None) -> GroupPlan:
         """Find out which rows each step touches. Those that may touch the same, one writing, run in this order.
 
         `identities` of targets, where they are known: two names may lead to one database.
@@ -133,6 +171,7 @@ class GroupPlan(NamedTuple):
             if identities:
                 places = tuple(each._replace(place=(identities.get(each.place[0]), *each.place[1:])) for each in places)
             one.order = [step for step in last.before(name, places) if step not in needed and step != name]
+        return self._replace(segments=segments_of(self.steps, self.sequence))
 
     def holds(self) -> tuple[Held, ...]:
         """All rows that the group may touch, going forward and back; a place begins with its target's name."""
@@ -215,11 +254,8 @@ class _GroupPlanner:
         self._put_behind_pre()
         sequence, warnings = self._sequence(), tuple(self._warnings)
         handlers = frozenset(name for name, _ in handler_names(self._group))
-        made = GroupPlan(
-            self._group, self._steps, self._rollback, self._used, sequence, handlers, warnings, self._whole()
-        )
-        made.place()
-        return made
+        made = GroupPlan(self._group, self._steps, self._rollback, self._used, sequence, handlers, warnings)
+        return made.placed()
 
     # ------------------------------------------------------------ steps
 
@@ -305,18 +341,6 @@ class _GroupPlanner:
 
     def _problem(self, step: Step, code: str, text: str) -> None:
         self._problems.append(Problem(code, step.name, text))
-
-    def _whole(self) -> str | None:
-        """The target of a group that is one transaction: nothing from outside comes between its steps, and what its
-        undo would do is done by a rollback of the transaction."""
-        steps = self._steps.values()
-        targets = {one.target for one in steps if one.plan is not None}
-        if len(targets) != 1 or self._rollback or self._group.pre_hook is not None:
-            return None
-        (target,) = targets
-        if target is None or self._dialects[target] == "cassandra" or not any(one.writes for one in steps):
-            return None
-        return None if any(map(_comes_between, steps)) else target
 
     # ------------------------------------------------------------ generated steps
 
@@ -422,13 +446,6 @@ class _GroupPlanner:
         for name, one in self._steps.items():
             graph.add(name, [need for need, _ in one.wants])
         return tuple(graph.order())
-
-
-def _comes_between(one: Planned) -> bool:
-    """Whether something is asked or told at a step, or its undo is one of the user's."""
-    asks = any(recipe.handler for recipe in one.recipes) or any(check.kind == "ask" for check in one.checks)
-    hooked = one.step.pre_hook is not None or one.step.post_hook is not None
-    return asks or hooked or one.undo in ("step", "handler", "never")
 
 
 def _with_values(one: Planned, values: Mapping[str, Mapping[str, Any]]) -> Planned:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 BEHIND_MAX: Final = 100
 SEGMENTS: Final = True
-"""Tests compare groups that are one transaction with the same groups run step by step."""
+"""Tests compare segments with the same groups of which each step is a segment of its own."""
 LOADED_HERE_MAX: Final = 8
 FOLLOW_S: Final = 0.1
 PAUSE_S: Final = 0.02
@@ -149,9 +149,8 @@ class _Turn:
         self._groups.calls = handlers
         clock, settings = self._groups.clock, self._settings
         rules = Rules(
-            settings.deadline_s, settings.answer_timeout_s, settings.statement_timeout_s, settings.undo_retries,
-            SEGMENTS,
-        )  # fmt: skip
+            settings.deadline_s, settings.answer_timeout_s, settings.statement_timeout_s, settings.undo_retries
+        )
         self._times = Times(lease, clock)
         self._open: dict[str, Drive] = {}
         self._fences = Fences(self._groups, lease, lambda: list(self._open), self._submit, self.later, self.changed)
@@ -469,6 +468,7 @@ class _Turn:
     def _admit(self, place: StreamPlace, history: History, *, resumed: bool = False) -> None:
         """A group joins the queues of what it holds. `resumed`: the processor before may have begun it."""
         plan = self._groups.plan_of(history)
+        plan = plan if SEGMENTS else plan.step_by_step()
         targets = self._checked(plan)
         used = {code_named(name) for name in plan.handlers if name not in self._groups.handlers}
         place = place._replace(code={name: code for name, code in place.code.items() if name in used})

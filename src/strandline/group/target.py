@@ -1,9 +1,9 @@
 """What a group's processor asks of a target: a database of the user's, on which steps run and are undone.
 
-There are two kinds. On an SQL target (`SqlTarget`) a step is one commit: fence, before-image, change, after-image and
-*barrier row* together, so that nothing has to be in the log before, and running a step again is how its outcome is
-learnt. A target without transactions (`CellTarget`: Cassandra) has write timestamps instead: image, intent and result
-are in the group's history, each before what comes next.
+There are two kinds. On an SQL target (`SqlTarget`) a segment of steps is one commit: fence, before-images, changes,
+after-images and *barrier row* together, so that nothing has to be in the log before, and running it again is how its
+outcome is learnt. A target without transactions (`CellTarget`: Cassandra) has write timestamps instead: image, intent
+and result are in the group's history, each before what comes next.
 
 Whoever is called raises `Unavailable` if the target did not answer: `applied` is "no" if nothing was sent or it was
 refused, "unknown" if nobody knows. What the database itself says of a statement is a result (`Failed`), no exception.
@@ -94,7 +94,7 @@ class Owner(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A step to be run."""
+    """A step of a target without transactions, to be run."""
 
     id: StepId
     plan: Plan
@@ -122,6 +122,8 @@ class SegmentStep(NamedTuple):
     """Whether images are saved: not for a query, nor where nothing of the group can fail after the segment."""
     require: Literal["", "exists", "absent"] = ""
     limits: Limits = Limits()
+    before: tuple[str, ...] = ()
+    """Steps that come before it, and are undone after it."""
 
 
 class Segment(NamedTuple):
@@ -157,8 +159,6 @@ class Done(NamedTuple):
     rows: Rows = Rows()
     before: Image = Image()
     after: Image = Image()
-    again: bool = False
-    """It was done before: this is what the barrier row says. The database did not change."""
     zone: str = ""
     """The time zone in which values of the images are told."""
 
@@ -209,8 +209,6 @@ class NotUndone(NamedTuple):
     detail: str
     conflicts: tuple[RowConflict, ...] = ()
     retry: bool = False
-    step: str = ""
-    """Of a segment."""
 
 
 class Barrier(NamedTuple):
@@ -255,36 +253,28 @@ class SqlTarget(TargetDatabase, Protocol):
     def raise_fence(self, owner: Owner, fence: int) -> None:
         """From here on nothing commits with a lower fence. `LeaseLost` if there is a higher one already."""
 
-    def run(self, owner: Owner, work: Work) -> Done | Failed:
-        """Run a step, and leave its barrier row (`do`), with its images.
+    def run_segment(self, owner: Owner, segment: Segment, host: SegmentHost | None = None) -> Ran | Failed:
+        """Run steps in one transaction, with what lies between them, and leave a barrier row (`do`) with their results.
 
         Where the row is there already, its outcome (`again`), and nothing is done: so an outcome that was lost is
-        found. `LeaseLost` if the fence is not `work.fence`, or the row is void or undone. A statement that somebody
+        found. `LeaseLost` if the fence is not the segment's, or the row is void or undone. A statement that somebody
         else sends between before-image and change waits, or makes this one start over.
         """
 
-    def run_segment(self, owner: Owner, segment: Segment, host: SegmentHost | None = None) -> Ran | Failed:
-        """Run steps in one transaction, with what lies between them, and leave one barrier row with their results.
-
-        Everything that is said of `run` holds for the segment as a whole.
-        """
-
     def undo_segment(
-        self, owner: Owner, segment: Segment, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
-    ) -> Undone | NotUndone:
-        """Undo a segment's steps, the last one first, in one transaction: all of them or none."""
-
-    def void(self, owner: Owner, step: StepId, fence: int) -> bool:
-        """Make sure that a step which has not run never does. False: it ran, and is to be undone."""
-
-    def undo(
-        self, owner: Owner, work: Work, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
-    ) -> Undone | NotUndone:
-        """Undo a step by its images and leave its barrier row (`undo`); once, however often it is called.
+        self, owner: Owner, segment: Segment, on_conflict: OnConflict, told: Mapping[str, str | None] = {}
+    ) -> Mapping[str, Undone | NotUndone]:
+        """Undo a segment's steps by their images, the last one first, and leave a barrier row (`undo`) of each; once,
+        however often it is called. One that cannot be undone holds back those before it, which are left out of what is
+        told; the others are undone.
 
         Of each row, locked: as before the step, nothing is done; as after it, it is restored; else `on_conflict`
-        decides. `force` writes the before-image over whatever is there, `accept` leaves all as it is.
+        decides. `told` of a step by an operator: `force` writes the before-image over whatever is there,
+        `accept_current` leaves all as it is.
         """
+
+    def void(self, owner: Owner, segment: StepId, fence: int) -> bool:
+        """Make sure that a segment which has not run never does. False: it ran, and is to be undone."""
 
     def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]], timeout_s: float = 30.0) -> list[Barrier]:
         """All barrier rows of these groups (id, life)."""
@@ -292,7 +282,7 @@ class SqlTarget(TargetDatabase, Protocol):
     def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
         """Remove the barrier rows of groups that are over and have one of this age; of how many groups, up to a limit.
 
-        The age is by the target's own clock. `open_groups` are not over. `LeaseLost` as for `run`.
+        The age is by the target's own clock. `open_groups` are not over. `LeaseLost` as for `run_segment`.
         """
 
 

@@ -271,7 +271,7 @@ class Counting:
         self._after(seams.recorded, added)
         self._timed(seams.step, seconds.observe)
         self._timed(seams.undo, seconds.observe)
-        self._timed(seams.at_once, seconds.observe)
+        self._timed(seams.segment, seconds.observe)
         self._wrap(seams.processing, processing)
 
     # ------------------------------------------------------------ work

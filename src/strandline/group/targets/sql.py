@@ -1,12 +1,12 @@
-"""Steps on an SQL target, whichever it is: each is one transaction, and whatever goes wrong leaves nothing behind.
+"""Segments on an SQL target, whichever it is: each is one transaction, and whatever goes wrong leaves nothing behind.
 
-    gate      the fence is ours, and this step has no barrier row yet; else its outcome is what that row says
-    before    the rows that the statement is about to change, locked
+    gate      the fence is ours, and this segment has no barrier row yet; else its outcome is what that row says
+    before    of each step: the rows that its statement is about to change, locked
     change    the user's own text, with its values
     after     the same rows, as the statement left them
-    barrier   the row that proves all this, with both images; then COMMIT
+    barrier   the row that proves all this, with all images; then COMMIT
 
-A back-end brings transactions (`Changes`) and its own words for errors; what a step is, is here.
+A back-end brings transactions (`Changes`) and its own words for errors; what a segment is, is here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from strandline.group.target import (
     SegmentStep,
     StepId,
     Undone,
-    Work,
 )
 from strandline.group.targets.restoring import Back, in_order, keys_of, place, restoration
 
@@ -70,14 +69,6 @@ class _Known(Exception):
     def __init__(self, ran: Ran) -> None:
         super().__init__()
         self.ran = ran
-
-
-class _Left(Exception):
-    """A step cannot be undone: nothing of its segment is."""
-
-    def __init__(self, outcome: NotUndone) -> None:
-        super().__init__()
-        self.outcome = outcome
 
 
 class _Altered(Exception):
@@ -252,12 +243,6 @@ class SqlSteps(ABC):
         )
 
     # ------------------------------------------------------------ forward
-
-    def run(self, owner: Owner, work: Work) -> Done | Failed:
-        found = self.run_segment(owner, _alone(work))
-        if isinstance(found, Failed):
-            return found._replace(step="")
-        return found.done[work.id.step]._replace(again=found.again)
 
     def run_segment(self, owner: Owner, segment: Segment, host: SegmentHost | None = None) -> Ran | Failed:
         at = [segment.steps[0]]
@@ -448,43 +433,54 @@ class SqlSteps(ABC):
             return True
         return rows["do"].void
 
-    def undo(
-        self, owner: Owner, work: Work, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
-    ) -> Undone | NotUndone:
-        return self.undo_segment(owner, _alone(work), on_conflict, force=force, accept=accept)
-
     def undo_segment(
-        self, owner: Owner, segment: Segment, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
-    ) -> Undone | NotUndone:
-        how: OnConflict = "overwrite" if force else on_conflict
-        gate = (owner, segment.id, segment.fence)
-
-        def undone(changes: Changes) -> Undone:
-            for table in () if accept else segment.held:
-                changes.hold(table)
-            rows = self._gate(changes, *gate)
-            made, steps = Undone(), rows["do"].steps
-            if "undo" in rows:
-                return made
-            for step in () if accept else reversed(segment.steps):
-                done = steps.get(step.name, Done(0))
-                if done.before.rows or done.after.rows:
-                    outcome = self._undo(changes, step.plan, done, how)
-                    if isinstance(outcome, NotUndone):
-                        raise _Left(outcome._replace(step=step.name))
-                    made = Undone(True, made.restored + outcome.restored, made.kept + outcome.kept)
-            self._add_barrier(changes, owner, segment.id, "undo", segment.fence, None)
-            return made
-
-        limits = segment.steps[0].limits
+        self, owner: Owner, segment: Segment, on_conflict: OnConflict, told: Mapping[str, str | None] = {}
+    ) -> Mapping[str, Undone | NotUndone]:
+        limits, at = segment.steps[0].limits, [segment.steps[-1]]
         try:  # first without the tables, which may not be there any more
-            if self.changing(limits, lambda changes: self._voided(changes, *gate)):
-                return Undone(ran=False)
-            return self.changing(limits, undone)
-        except _Left as left:
-            return left.outcome
+            known = self.changing(limits, lambda changes: self._undone(changes, owner, segment))
+            if known is None:
+                return {step.name: Undone(ran=False) for step in segment.steps}
+            left = [step for step in reversed(segment.steps) if step.name not in known]
+            gate = (owner, segment.id, segment.fence)
+            found = self.changing(limits, lambda changes: self._undo_steps(changes, gate, left, told, on_conflict, at))
         except SqlRefused as error:
-            return NotUndone(error.failed.detail, retry=error.failed.retry)
+            return {at[0].name: NotUndone(error.failed.detail, retry=error.failed.retry)}
+        return {name: Undone() for name in known} | found
+
+    def _undone(self, changes: Changes, owner: Owner, segment: Segment) -> set[str] | None:
+        """The steps that are undone already; None if the segment never ran, and never will."""
+        if self._voided(changes, owner, segment.id, segment.fence):
+            return None
+        ids = [segment.id._replace(step=step.name) for step in segment.steps]
+        return {id_.step for id_ in ids if "undo" in self._gate(changes, owner, id_, segment.fence)}
+
+    def _undo_steps(
+        self, changes: Changes, gate: tuple[Owner, StepId, int], left: Sequence[SegmentStep],
+        told: Mapping[str, str | None], on_conflict: OnConflict, at: list[SegmentStep],
+    ) -> dict[str, Undone | NotUndone]:  # fmt: skip
+        """`at` has the step that is undone."""
+        restored = [step for step in left if told.get(step.name) != "accept_current"]
+        for table in dict.fromkeys(step.plan.statement.writes for step in restored if step.undo and step.plan.table):
+            changes.hold(table)
+        owner, id_, fence = gate
+        done = self._gate(changes, *gate)["do"].steps
+        found: dict[str, Undone | NotUndone] = {}
+        held_back = set[str]()
+        for step in left:
+            if step.name in held_back:
+                held_back.update(step.before)
+                continue
+            at[0], found[step.name] = step, Undone()
+            images = done.get(step.name, Done(0))
+            if step in restored and (images.before.rows or images.after.rows):
+                how: OnConflict = "overwrite" if told.get(step.name) == "force" else on_conflict
+                found[step.name] = self._undo(changes, step.plan, images, how)
+            if isinstance(found[step.name], NotUndone):
+                held_back.update(step.before)
+            else:
+                self._add_barrier(changes, owner, id_._replace(step=step.name), "undo", fence, None)
+        return found
 
     def _undo(self, changes: Changes, plan: Plan, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
         changes.restore(done.zone)
@@ -627,12 +623,6 @@ class SqlSteps(ABC):
         void = int(done is None and op == "do")
         values = (owner.row, *id_, op, fence, void, outcome)
         changes.last("add_barrier", values)
-
-
-def _alone(work: Work) -> Segment:
-    """A step that is a segment of its own."""
-    step = SegmentStep(work.id.step, work.plan, work.values, work.each, work.undo, work.require, work.limits)
-    return Segment(work.id, (step,), work.fence)
 
 
 @lru_cache(maxsize=1024)

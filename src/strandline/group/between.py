@@ -1,0 +1,189 @@
+"""What lies between the statements of a segment: expressions and checks, while its transaction is open.
+
+    what is wrong (a statement, an expression, a check)   the transaction is rolled back: nothing has to be undone
+    nothing is                                            it is committed with all results; the last segment's COMMIT
+                                                          decides the group, too
+
+It is worked out on a history of its own, from the start again if the database begins the transaction anew. What a user
+sees of the group is what a group shows of which each step is a transaction.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from strandline.group.core.parts import IDENTITY
+from strandline.group.core.step import StepFailed, StepState, context
+from strandline.group.decide import Following, Note
+from strandline.group.history import History, HistoryEvent, Payload, result
+from strandline.group.plan import GroupPlan, Planned
+from strandline.group.target import Done, Limits, Segment, SegmentStep, StepId
+
+Events = list[tuple[str, Payload]]
+
+
+class Stopped(Exception):
+    """The group was cancelled, or is past its deadline."""
+
+
+class SegmentRun:
+    """One try of a segment, or of a rollback step. The target calls it as its `SegmentHost`."""
+
+    def __init__(
+        self, plan: GroupPlan, history: History, name: str, limits: Callable[[Planned], Limits],
+        clock: Callable[[], int], stops: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        """`stops` is asked after each step whether the group has failed meanwhile."""
+        self._plan, self._real, self._name = plan, history, name
+        self._limits, self._clock, self._stops = limits, clock, stops
+        self._follows = name in plan.steps and not plan.steps[name].is_alone
+        """Whether what follows of its rows belongs to the transaction: where that is only looked at, not asked for. A
+        rollback step runs once, whatever follows."""
+        steps: Sequence[str] = plan.segments.steps.get(name, (name,))
+        self._order: Final = [plan.steps.get(step) or plan.rollback[step] for step in steps]
+        self._fresh = {one.name for one in self._order}
+        """The steps of which nothing is known before the transaction."""
+        self._first = next(one.name for one in self._order if one.plan is not None)
+        self.events: Events = []
+        self._started = clock()
+        self._history = history
+        self.at = self._first
+        """The step that is run."""
+        with suppress(StepFailed):  # an expression of a step that stands before all statements
+            self._begin()
+
+    def segment(self, fence: int) -> Segment:
+        real = self._real
+        steps = tuple(self._step(one) for one in self._order if one.plan is not None)
+        return Segment(StepId(real.id, real.life, real.hash, self._name), steps, fence)
+
+    def _step(self, one: Planned) -> SegmentStep:
+        """Its values are given if they are known; else the target asks for them when it is the step's turn."""
+        values = None
+        if one.step.for_each is None:
+            with suppress(StepFailed):
+                mine = all(source.kind == "value" or source.name not in self._fresh for source in one.sources.values())
+                values = context(one, self._history.steps) if mine else None
+        return segment_step(one, values, self._limits(one), undo=self._name != self._plan.segments.last)
+
+    # ------------------------------------------------------------ in the transaction
+
+    def values(self, step: str) -> tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...] | None]:
+        if step == self._first:
+            self._begin()
+        one, self.at = self._planned(step), step
+        return context(one, self._history.steps), each_of(self._history, one)
+
+    def did(self, step: str, done: Done) -> None:
+        if step == self._first:
+            self._begin()
+        one = self._planned(step)
+        for type_, payload in result(step, done, self._clock(), query=not one.writes, started=self._started):
+            self._add(type_, payload)
+        place = self._order.index(one)
+        self._go_on(place)
+        self.at = next((other.name for other in self._order[place + 1 :] if other.plan is not None), step)
+        if self._stops():
+            raise Stopped
+        self._started = self._clock()
+
+    def _planned(self, step: str) -> Planned:
+        return self._plan.steps.get(step) or self._plan.rollback[step]
+
+    def _begin(self) -> None:
+        """From the start, perhaps once more."""
+        real = self._real
+        self._history = History(real.id, real.life, hash=real.hash, state="running", last=real.last)
+        states = ChainMap({name: StepState() for name in self._fresh}, real.steps)
+        self._history.steps = cast("dict[str, StepState]", states)  # of the others as they are: there may be many
+        self.events, self._started = [], self._clock()
+        self._go_on(-1)
+
+    def _go_on(self, at: int) -> None:
+        """Expressions and checks of a step, and of those behind it that have no statement."""
+        for one in self._order[max(at, 0) :] if self._follows else ():
+            if one.plan is not None and (at < 0 or one is not self._order[at]):
+                return
+            self._follow(one)
+
+    def _follow(self, one: Planned) -> None:
+        following = Following(self._history)
+        while True:
+            found, _, _ = following.follow(one, self._history.step(one.name), 0)
+            notes = [action for action in found if isinstance(action, Note)]
+            for note in notes:
+                self._add(note.type, note.payload)
+            if self._history.failure is not None:
+                raise StepFailed(*self._history.failure[1:])
+            if not notes:
+                return
+
+    def _add(self, type_: str, payload: Payload) -> None:
+        payload = payload if "at" in payload else {**payload, "at": self._clock()}
+        self._history.apply(HistoryEvent(self._history.last + 1, type_, payload))
+        self.events.append((type_, payload))
+
+    # ------------------------------------------------------------ what came of it
+
+    @property
+    def failed(self) -> bool:
+        """Whether the events say why."""
+        return self._history.failure is not None
+
+    def repeated(self, done: Mapping[str, Done]) -> None:
+        """It was done before: what it came to is worked out again."""
+        self._stops = lambda: False
+        for one in self._order:
+            if one.plan is not None:
+                self.did(one.name, done[one.name])
+
+    def done(self) -> Events:
+        """What happened, but for what the log has already: a process may have ended between two appends."""
+        return [(type_, payload) for type_, payload in self.events if not self._is_known(type_, payload)]
+
+    def _is_known(self, type_: str, payload: Payload) -> bool:
+        state = self._real.step(payload["step"])
+        if type_ in ("Result", "Image"):
+            return state.data is not None
+        return payload["recipe"] in state.results if type_ == "RecipeDone" else state.success is not None
+
+    def undone(self, failed: StepFailed | None = None) -> Events:
+        """What happened in a transaction that is rolled back, and why, if the step that runs has failed.
+
+        Where nobody knows whether it was rolled back, only that.
+        """
+        events: Events = [
+            (type_, {**payload, "gone": True} if type_ == "Result" and "reason" not in payload else payload)
+            for type_, payload in (() if failed is not None and failed.unknown else self.done())
+        ]
+        if failed is not None:
+            reason = {"reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
+            events.append(("Result", {"step": self.at, **reason}))
+        return events
+
+
+def segment_step(one: Planned, values: Mapping[str, Any] | None, limits: Limits, *, undo: bool = True) -> SegmentStep:
+    """A step as its target wants it. `undo`: whether it may have to be undone by images."""
+    if one.plan is None:
+        raise TypeError(one)
+    return SegmentStep(
+        one.name, one.plan, values, undo=undo and one.undo == "automatic", limits=limits,
+        before=(*(need for need, _ in one.wants), *one.order),
+        require="exists" if one.step.must_exist else "absent" if one.step.must_not_exist else "",
+    )  # fmt: skip
+
+
+def each_of(history: History, one: Planned) -> tuple[Mapping[str, Any], ...] | None:
+    """The values of each run of a step's statement; None for a step that runs it once."""
+    if one.step.for_each is None:
+        return None
+    source = one.step.for_each.partition(".")[0]
+    rows = history.step(source).results[IDENTITY]["rows"]
+    wanted = {name: each.name for name, each in one.sources.items() if each.kind == "row"}
+    try:
+        return tuple({name: row[column] for name, column in wanted.items()} for row in rows)
+    except KeyError as error:
+        raise StepFailed("binding", f":row has no {error}") from None
