@@ -823,8 +823,10 @@ def test_everything_that_is_wrong_is_told_together_and_nothing_recorded(world: W
         world.plain.get("wrong")
     bad = Group("bad")
     bad.update("x", "UPDATE account SET id = 5 WHERE id = 1", target="shop")
+    bad.empty("may_fail", depends_on=["x"], recipes=[Recipe("r", handler="late")])
+    world.handlers["late"] = lambda message: {}
     with pytest.raises(NotInvertible):
-        world.plain.submit(bad)
+        world.groups().submit(bad)
 
 
 @pytest.mark.req("G85")

@@ -55,6 +55,10 @@ class Explanation:
     warnings: tuple[str, ...]
     transaction: str | None = None
     """The target on which all of it is one transaction: what is undone then is rolled back there."""
+    segments: tuple[tuple[str, ...], ...] = ()
+    """Of a group that is not: steps that are one transaction together."""
+    unsaved: tuple[str, ...] = ()
+    """Steps that save no image, because nothing can fail after them."""
 
     def made(self) -> dict[str, Any]:
         """As JSON values."""
@@ -68,6 +72,9 @@ class Explanation:
         yield f"group {self.id}: {len(self.steps)} steps"
         if self.transaction is not None:
             yield f"one transaction on {self.transaction}: what would be undone is rolled back, and no image is saved"
+        for together in self.segments:
+            last = "; it comes last, and saves no image" if together == self.unsaved else ""
+            yield f"one transaction: {', '.join(together)}{last}"
         for step in self.steps:
             yield ""
             added = f"   ({step.why})" if step.why else ""
@@ -97,7 +104,8 @@ def explained(plan: GroupPlan) -> Explanation:
     if plan.group.post_hook is not None:
         names = tuple(plan.steps)
         steps.append(ExplainedStep(POST, "empty", "the group's hook", None, None, names, (), (), ()))
-    return Explanation(plan.group.id, tuple(steps), plan.warnings, plan.whole)
+    together = tuple(names for names in plan.segments.steps.values() if len(names) > 1 and plan.whole is None)
+    return Explanation(plan.group.id, tuple(steps), plan.warnings, plan.whole, together, plan.unsaved)
 
 
 def _with_undo(one: Planned, step: ExplainedStep) -> Iterator[ExplainedStep]:

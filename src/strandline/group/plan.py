@@ -129,6 +129,11 @@ class GroupPlan(NamedTuple):
         found = (self.steps[name].target for name in self.segments.steps[segment])
         return next((target for target in found if target is not None), None)
 
+    @property
+    def unsaved(self) -> tuple[str, ...]:
+        """The steps of the last segment, which save no images: nothing can fail after them."""
+        return self.segments.steps[self.segments.last] if self.segments.last is not None else ()
+
     def step_by_step(self) -> GroupPlan:
         """The same where each step is a transaction of its own."""
         return self._replace(segments=Segments.alone(self.sequence))
@@ -237,6 +242,8 @@ class _GroupPlanner:
         self._steps: dict[str, Planned] = {}
         self._rollback: dict[str, Planned] = {}
         self._used: dict[str, dict[str, TargetTable]] = {}
+        self._obstacles: list[Problem] = []
+        """Why steps cannot be undone by images: nothing is wrong with that where they need none."""
         self._warnings: list[str] = []
 
     def plan(self) -> GroupPlan:
@@ -244,18 +251,21 @@ class _GroupPlanner:
             self._add(step)
         self._check_handlers()
         if self._problems:  # names may be missing: what follows would only repeat it
-            raise refusal(self._problems, self._group.id)
+            raise refusal([*self._problems, *self._obstacles], self._group.id)
         for one in [*self._steps.values(), *self._rollback.values()]:
             self._bind(one)
         if self._problems:
-            raise refusal(self._problems, self._group.id)
+            raise refusal([*self._problems, *self._obstacles], self._group.id)
         self._join_checks()
         self._put_irreversible_last()
         self._put_behind_pre()
         sequence, warnings = self._sequence(), tuple(self._warnings)
         handlers = frozenset(name for name, _ in handler_names(self._group))
         made = GroupPlan(self._group, self._steps, self._rollback, self._used, sequence, handlers, warnings)
-        return made.placed()
+        made = made.placed()
+        if obstacles := [problem for problem in self._obstacles if problem.step not in made.unsaved]:
+            raise refusal(obstacles, self._group.id)
+        return made
 
     # ------------------------------------------------------------ steps
 
@@ -322,7 +332,7 @@ class _GroupPlanner:
             return "never"
         for obstacle in made.obstacles:
             text = f"cannot be undone: {obstacle.text}; give undo= or irreversible=True"
-            self._problems.append(Problem("not_invertible", step.name, text, obstacle.position))
+            self._obstacles.append(Problem("not_invertible", step.name, text, obstacle.position))
         return "automatic"
 
     def _touching(self, made: Plan, one: Planned, target: str) -> Plan:

@@ -166,7 +166,9 @@ class _ChangePlanner:
     def _rows(self) -> Iterable[RowSet]:
         table, kind = self._table, self._statement.kind
         written = set(table.names if kind in ("insert", "delete") else self._sets)
-        if self._shares_unique(written):
+        if self._reaches_further():
+            yield RowSet(None, writes=True)
+        elif self._shares_unique(written):
             yield RowSet(table.name, writes=True)
         elif kind == "insert":
             yield from self._inserted_rows()
@@ -181,6 +183,11 @@ class _ChangePlanner:
         for child in table.children:
             if kind == "delete" or written & set(child.parent_columns):
                 yield RowSet(child.child)
+
+    def _reaches_further(self) -> bool:
+        """Whether triggers, or what foreign keys carry on, write nobody knows where."""
+        carried = {verb for child in self._table.children for verb in child.carries_on}
+        return bool(self._table.unsafe) or self._statement.kind in carried
 
     def _shares_unique(self, written: set[str]) -> bool:
         """Rows that a unique index couples are the same rows."""

@@ -73,6 +73,8 @@ class Shape(NamedTuple):
     """Whether a value of an INSERT may be another one the next time."""
     single: bool = False
     """A query of one table, no more."""
+    locks: bool = False
+    """A query that locks rows: FOR UPDATE, FOR SHARE."""
     names: frozenset[str] = frozenset()
     """All columns that the text names, in lower case."""
 
@@ -143,7 +145,8 @@ class _SqlReader:
         tables = list(tree.find_all(exp.Table))
         single = isinstance(tree, exp.Select) and len(tables) == 1 and not tree.find(exp.Subquery, exp.SetOperation)
         where = tree.args.get("where")
-        shape = Shape(single=single, given=tuple(self._given(where)) if single and where else ())
+        given = tuple(self._given(where)) if single and where else ()
+        shape = Shape(single=single, given=given, locks=tree.find(exp.Lock) is not None)
         first = tables[0] if tables else None
         return self._statement._replace(
             kind="query",

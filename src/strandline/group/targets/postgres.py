@@ -48,6 +48,7 @@ MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index
 _BEGIN: Final = Ours(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
 _QUERY: Final = Ours(b"SAVEPOINT strandline_query")
 _READ_ONLY: Final = Ours(b"SET LOCAL transaction_read_only = on")
+_CHANGED: Final = Ours(b"SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_xact_all_tables")
 _END_OF_QUERY: Final = Ours(b"RELEASE strandline_query")
 _CLOSE: Final = Ours(b"CLOSE strandline_rows")
 _BEGIN_READ_ONLY: Final = Ours(b"BEGIN READ ONLY")
@@ -298,8 +299,19 @@ class _PostgresChanges:
         if plan.reads_one:
             answer = self._asked(Call("query", (statement, plan, rows_max)))
             return _rows(self._connection, answer.columns(), answer.rows(), plan)
+        if plan.statement.shape is not None and plan.statement.shape.locks:
+            return self._locked(statement, plan, rows_max)
         first, self._first = self._first, []
         return _queried(self._connection, [*first, _QUERY, _READ_ONLY], statement, [_END_OF_QUERY], plan, rows_max)
+
+    def _locked(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
+        """The rows of a query that locks them, for which a transaction must not be read-only; it changes none all the
+        same."""
+        before = self._now(_CHANGED).rows()
+        rows = _queried(self._connection, [], statement, [], plan, rows_max)
+        if self._now(_CHANGED).rows() != before:
+            raise SqlRefused(Failed("statement", "a query step changes no rows, and a function that it calls does"))
+        return rows
 
     def image(self, statement: Bound) -> list[Row]:
         return self._asked(Call("image", (statement,))).rows()

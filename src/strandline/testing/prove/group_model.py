@@ -134,6 +134,8 @@ class ModelGroup:
         self.done: list[tuple[ProgramStep, Effects | None]] = []
         """What is to be undone."""
         self.stuck: ProgramStep | None = None
+        self.unsaved = frozenset[str]()
+        """Steps after which nothing can fail, as `explain` says (G92)."""
         self._away: str | None = None
         """A target that somebody locked for a while."""
         self._told: Any = None
@@ -146,18 +148,18 @@ class ModelGroup:
         """Whether it is one transaction (G92)."""
         targets = {one.on for one in self.steps if one.statement is not None}
         told = any(one.asks is not None or one.pre or one.post for one in self.steps)
-        given = any(one.undo is not None or one.final or one.on_failure for one in self.steps)
+        given = any(one.undo is not None or one.final for one in self.steps)
         sql = all(self.model.kinds.get(on or "") in ("sqlite", "postgres") for on in targets)
         return len(targets) == 1 and sql and not told and not given
 
     def _is_automatic(self, one: ProgramStep) -> bool:
         """Whether a step saves rows, so that it can be undone by itself."""
-        return one.writes and one.undo is None and not one.final and not self.whole
+        return one.writes and one.undo is None and not one.final and not self.whole and one.name not in self.unsaved
 
     def is_in_triggers(self) -> bool:
         """Whether a step that saves rows writes a table with triggers."""
         return any(
-            one.writes and one.undo is None and not one.final and one.on in self.model.triggers
+            self._is_automatic(one) and one.on in self.model.triggers
             and one.statement is not None and one.statement.table == "account" for one in self.steps
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from threading import Event, Thread
 from typing import Any, Final
@@ -117,6 +117,8 @@ class GroupRun:
 
     def submitted(self, one: SubmittedGroup) -> bool:
         """Whether it is taken: a table that has triggers takes no step that must be undone by itself (G55)."""
+        with suppress(InvalidGroup):  # it says the same below
+            one.going.unsaved = frozenset(self.groups.explain(one.made).unsaved)
         wanted = not one.going.is_in_triggers()
         try:
             self.groups.submit(one.made)
@@ -124,7 +126,7 @@ class GroupRun:
             if wanted or {problem.code for problem in error.problems} != {"not_invertible"}:
                 raise
             return False
-        if not wanted and not one.going.whole:
+        if not wanted:
             raise Difference("triggers", f"{one.id} was taken")
         return True
 
