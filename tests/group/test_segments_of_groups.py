@@ -220,8 +220,8 @@ def test_segments_are_the_same_as_step_by_step(world: World, monkeypatch: pytest
 TRIGGERS = {
     "sqlite": ["CREATE TRIGGER told AFTER UPDATE ON account BEGIN INSERT INTO bare VALUES (new.id); END"],
     "postgres": [
-        "CREATE FUNCTION told() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN INSERT INTO bare VALUES (new.id); RETURN NULL; END $$",
+        "CREATE FUNCTION told() RETURNS trigger LANGUAGE plpgsql AS $$"
+        + "BEGIN INSERT INTO bare VALUES (new.id); RETURN NULL; END $$",
         "CREATE TRIGGER told AFTER UPDATE ON account FOR EACH ROW EXECUTE FUNCTION told()",
     ],
 }
