@@ -33,7 +33,7 @@ TIMES = {
     "step.done": 8,
     "step.recorded": 6,
     "undo.before": 2,
-    "undo.done": 3,
+    "undo.done": 2,
     "undo.recorded": 2,
     "step.written": 3,
     "undo.sent": 2,

@@ -221,7 +221,7 @@ TRIGGERS = {
     "sqlite": ["CREATE TRIGGER told AFTER UPDATE ON account BEGIN INSERT INTO bare VALUES (new.id); END"],
     "postgres": [
         "CREATE FUNCTION told() RETURNS trigger LANGUAGE plpgsql AS $$"
-        + "BEGIN INSERT INTO bare VALUES (new.id); RETURN NULL; END $$",
+        "BEGIN INSERT INTO bare VALUES (new.id); RETURN NULL; END $$",
         "CREATE TRIGGER told AFTER UPDATE ON account FOR EACH ROW EXECUTE FUNCTION told()",
     ],
 }
