@@ -217,11 +217,11 @@ def test_segments_are_the_same_as_step_by_step(world: World, monkeypatch: pytest
 # ---------------------------------------------------------------- what needs no undo
 
 
+TOLD = "INSERT INTO bare VALUES (new.id)"
 TRIGGERS = {
-    "sqlite": ["CREATE TRIGGER told AFTER UPDATE ON account BEGIN INSERT INTO bare VALUES (new.id); END"],
+    "sqlite": [f"CREATE TRIGGER told AFTER UPDATE ON account BEGIN {TOLD}; END"],
     "postgres": [
-        "CREATE FUNCTION told() RETURNS trigger LANGUAGE plpgsql AS $$"
-        "BEGIN INSERT INTO bare VALUES (new.id); RETURN NULL; END $$",
+        f"CREATE FUNCTION told() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {TOLD}; RETURN NULL; END $$",
         "CREATE TRIGGER told AFTER UPDATE ON account FOR EACH ROW EXECUTE FUNCTION told()",
     ],
 }
