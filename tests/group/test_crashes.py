@@ -140,7 +140,7 @@ def test_the_groups_that_are_killed_come_to_every_point(tmp_path: Path, shop: An
         check_ended(f"sqlite:{tmp_path / 'journal'}", shop)
     finally:
         clear()
-    assert set(reached) == points_of(shop.url)
+    assert set(reached) & set(POINTS) == points_of(shop.url), "there are rare paths beside them"
     assert all(reached[point] >= TIMES.get(point, 1) for point in reached)
 
 
