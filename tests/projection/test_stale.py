@@ -390,6 +390,9 @@ def test_nobody_reads_the_list_while_it_runs(s: Strandline, table: Table, monkey
         return scan(self, wanted, *what, **how)
 
     monkeypatch.setattr(type(s.store), "scan", scanning)
+    s.projections.statuses()
+    assert scanned.count("put_back") == PARTITIONS  # while nothing is listed, one look for all projections
+    scanned.clear()
     with running(s, projection):
         lost.put_back()
         looks = s.pointer_watch.looks

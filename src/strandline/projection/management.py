@@ -32,7 +32,7 @@ from strandline.projection.offset_store import (
     unknown_projection,
 )
 from strandline.projection.sources import tag_of
-from strandline.projection.stale import Stale, stale_of, was_put_back
+from strandline.projection.stale import Stale, partitions_listed, stale_of, was_put_back
 from strandline.projection.tag_events import TagEvents
 from strandline.query.slices import Slices
 from strandline.query.times import time_us
@@ -131,7 +131,8 @@ class Projections:
         """Return name, generation and state of each, `serving, stale` if events were put back behind it."""
         try:
             with self._offsets() as offsets:
-                return [(row.name, row.generation, self._state(offsets, row)) for row in offsets.store.all()]
+                listed = partitions_listed(self._store)
+                return [(row.name, row.generation, self._state(offsets, row, listed)) for row in offsets.store.all()]
         except NotFound:
             return []
 
@@ -139,14 +140,14 @@ class Projections:
         """Return how far it is, who runs it, what is wrong."""
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
-            return self._status(offsets, row, self._behind_log_s())
+            return self._status(offsets, row, self._behind_log_s(), partitions_listed(self._store))
 
     def statuses(self) -> Sequence[ProjectionStatus]:
         """Return the status of every generation."""
         try:
             with self._offsets() as offsets:
-                behind = self._behind_log_s()
-                return [self._status(offsets, row, behind) for row in offsets.store.all()]
+                behind, listed = self._behind_log_s(), partitions_listed(self._store)
+                return [self._status(offsets, row, behind, listed) for row in offsets.store.all()]
         except NotFound:
             return []
 
@@ -167,14 +168,16 @@ class Projections:
             "projections", ", ".join([counted(len(rows), "projection"), *counts]), rows, tuple(warnings)
         )
 
-    def _status(self, offsets: Offsets, row: ProjectionRow, behind: tuple[float, bool]) -> ProjectionStatus:
+    def _status(
+        self, offsets: Offsets, row: ProjectionRow, behind: tuple[float, bool], listed: Sequence[int]
+    ) -> ProjectionStatus:
         store, pointers = offsets.store, self._store.pointers()
         with store.look(row.id) as (tx, now):
             rows, hosts = store.ranges(tx, now), self._living(offsets, tx, now)
             requests = store.requests(tx, row.id)
             letters = dict(tx.rows("letters_by_slice", (row.id,)))
             parks = dict(tx.rows("parks_by_slice", (row.id, now.epoch)))
-        stale = self._stale(offsets, now)
+        stale = self._stale(offsets, now, listed)
         described = tuple(self._range(now, found, pointers, hosts, parks, letters) for found in rows)
         behind_log_s, carried = behind
         warnings = () if carried else ("no pipeline runs: projections wait for it",)
@@ -184,12 +187,12 @@ class Projections:
             warnings, stale,
         )  # fmt: skip
 
-    def _state(self, offsets: Offsets, row: ProjectionRow) -> str:
-        return row.state if self._stale(offsets, row) is None else f"{row.state}, stale"
+    def _state(self, offsets: Offsets, row: ProjectionRow, listed: Sequence[int]) -> str:
+        return row.state if self._stale(offsets, row, listed) is None else f"{row.state}, stale"
 
-    def _stale(self, offsets: Offsets, row: ProjectionRow) -> Stale | None:
+    def _stale(self, offsets: Offsets, row: ProjectionRow, listed: Sequence[int]) -> Stale | None:
         """A generation that does not serve any more is not stale: nobody reads what it made."""
-        return None if row.state == RETIRED else stale_of(self._store, offsets.store, row)
+        return None if row.state == RETIRED else stale_of(self._store, offsets.store, row, listed)
 
     def _range(
         self,

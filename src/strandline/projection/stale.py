@@ -24,7 +24,7 @@ from strandline.store.api import Store
 from strandline.store.scans import put_back
 from strandline.store.tables import RepairedRow, repaired_number
 from strandline.values.heads import Head
-from strandline.values.keys import slice_of
+from strandline.values.keys import key_partition, slice_of
 
 AT_ONCE: Final = 500
 READ_MAX: Final = 100_000
@@ -60,21 +60,26 @@ class Stale:
         return f"{'' if self.complete else 'at least '}{many} put back behind it: {', '.join(named)}"
 
 
-def stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow) -> Stale | None:
-    """Return what makes a projection stale; None if nothing does."""
+def partitions_listed(store: Store) -> list[int]:
+    """Return the partitions of which any row was put back: mostly none, and one look for all projections."""
+    return [partition for partition in range(store.settings.partitions) if put_back(store, partition, limit=1)]
+
+
+def stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow, partitions: Sequence[int]) -> Stale | None:
+    """Return what makes a projection stale, by the lists of these partitions; None if nothing does."""
     try:
-        return _stale_of(store, offsets, row)
+        return _stale_of(store, offsets, row, partitions) if partitions else None
     except LeaseLost:  # it begins anew, and reads all in its place
         return None
 
 
-def _stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow) -> Stale | None:
+def _stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow, partitions: Sequence[int]) -> Stale | None:
     events, keys, read = 0, set(), 0
     first: list[StaleEvent] = []
     with offsets.look(row.id) as (tx, now):
         done = offsets.done(tx, now)
     settled = {tuple(found) for found in offsets.database.rows("settled", (now.id,))}
-    for page in _pages(store, now, READ_MAX):
+    for page in _pages(store, now, partitions, READ_MAX):
         read += len(page)
         passed = [(one, event) for one, event in _of_source(page, now) if event.timestamp <= done[slice_of(event.key)]]
         open_ = [(one, event) for one, event in passed if event[:3] not in settled]
@@ -87,15 +92,16 @@ def _stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow) -> Stale |
 
 def was_put_back(store: Store, row: ProjectionRow, key: str, life: int, seq_nr: int) -> bool:
     """Return whether an event of its source was put back since its epoch began."""
-    return any(
-        event[:3] == (key, life, seq_nr) for page in _pages(store, row, None) for _, event in _of_source(page, row)
-    )
+    pages = _pages(store, row, [key_partition(key, store.settings.partitions)], None)
+    return any(event[:3] == (key, life, seq_nr) for page in pages for _, event in _of_source(page, row))
 
 
-def _pages(store: Store, row: ProjectionRow, limit: int | None) -> Iterator[list[RepairedRow]]:
+def _pages(
+    store: Store, row: ProjectionRow, partitions: Sequence[int], limit: int | None
+) -> Iterator[list[RepairedRow]]:
     """Yield the rows that were listed since the epoch began, partition by partition."""
     revisions, left = orjson.loads(row.revisions), limit
-    for partition in range(store.settings.partitions):
+    for partition in partitions:
         after = repaired_number(revisions[partition] if partition < len(revisions) else 0) - 1
         while left is None or left:
             page = put_back(store, partition, after=after, limit=AT_ONCE if left is None else min(AT_ONCE, left))
