@@ -179,25 +179,21 @@ def test_what_is_asked_wrongly_is_refused_and_is_no_bug(browser: httpx.Client, p
 @pytest.mark.parametrize("name", ACTS)
 def test_an_act_on_what_cannot_be_is_refused_and_is_no_bug(browser: httpx.Client, name: str) -> None:
     chosen = ACTS[name]
-    known: tuple[dict[str, Any], ...] = (
-        {},
-        {"journal": "mails"},
-        {"name": "totals", "generation": 1},
-        {"stream": "default"},
-    )
-    for value in (HUGE, str(2**63), "-1", "\0", "x" * 5000, "nothing", 2**62):
+    known: list[dict[str, Any]] = [{}, {"stream": "default"}]
+    if name not in ENOUGH:
+        known += [{"journal": "mails"}, {"name": "totals", "generation": 1}]
+    for value in (HUGE, str(2**63), "-1", "\0", "nothing", 2**62):
         values: dict[str, Any] = dict.fromkeys((*chosen.target, *(field.name for field in chosen.fields)), value)
         for there in known:
             given = {**values, **{one: right for one, right in there.items() if one in values}}
             answer = act(browser, name, **given)
-            assert answer.status_code in {200, 400, 404, 409, 422}, (name, given, answer.text)
-            assert answer.status_code != 200 or name in SAFE, (name, given)
+            assert answer.status_code in {400, 404, 409, 422}, (name, given, answer.text)
 
 
-SAFE = {"work.pause", "work.resume", "work.requeue_all", "work.acknowledge_all", "work.drop_all"} | {
+ENOUGH = {"work.pause", "work.resume", "work.requeue_all", "work.acknowledge_all", "work.drop_all"} | {
     "projections.pause", "projections.resume",
 }  # fmt: skip
-"""Acts that need no more than a journal or a projection that is there; a filter that lets nothing pass does nothing."""
+"""Acts that need no more than a journal or a projection that is there."""
 
 
 def test_each_scope_sees_its_pages_and_no_others(server: Served) -> None:

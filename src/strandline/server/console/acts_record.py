@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from strandline.connect import Strandline
 
 DAYS = 14
-SHOWN = 200
+SHOWN = 100
 
 
 def record_page(desk: ConsoleDesk, given: PageQuery) -> Found:
