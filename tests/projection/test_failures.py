@@ -428,6 +428,26 @@ def test_skip_a_blocker(s: Strandline, table: Table) -> None:
     assert table.of(A) == [1, 2, 3, 4, 5, 6, 8, 9]
 
 
+@pytest.mark.req("P79", "P33")
+@pytest.mark.parametrize("to", [1, 3])
+def test_a_skip_of_what_was_done_and_forgotten_changes_nothing(s: Strandline, table: Table, to: int) -> None:
+    """No key row shows any more that it was done: the line does."""
+    put(s, A, 3)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+        until(lambda: caught_up(s))
+        store = s.open_offsets(None).store
+        with store.closed_after():
+            list(store.forget(store.find("totals"), range_of(s, A).position))
+        s.projections.skip("totals", A, to)
+        until(lambda: not s.projections.status("totals").requests)
+        put(s, A)
+        carry_all(s)
+        until(lambda: 4 in table.of(A))
+    assert table.of(A) == [1, 2, 3, 4]
+    assert list(s.projections.dead_letters("totals")) == []
+
+
 @pytest.mark.req("P67", "RP9")
 def test_a_handler_that_hangs_loses_its_range(s: Strandline, table: Table) -> None:
     put(s, A, 3)

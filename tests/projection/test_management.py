@@ -132,6 +132,37 @@ def test_a_host_under_the_old_name_ends(s: Strandline, table: Table) -> None:
     assert s.projections.list() == [("sums", 1, "serving")]
 
 
+@pytest.mark.req("P80")
+@pytest.mark.parametrize("generations", [(1, 2), (2,)])
+def test_a_host_that_waits_for_a_generation_does_not_make_the_old_name_anew(
+    s: Strandline, table: Table, generations: tuple[int, ...]
+) -> None:
+    put(s, KEY, 2)
+    carry_all(s)
+    run_to_the_end(s, table)
+    host = Host(s, [Projection("totals", ORDERS, table.add, generation=one, **QUICK) for one in generations])
+    ended: list[str] = []
+
+    def run() -> None:
+        try:
+            host.run()
+        except NotFound as gone:
+            ended.append(gone.code)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until(host.ready.is_set)
+        assert s.projections.pause("totals") == []
+        s.projections.rename("totals", "sums")
+        until(lambda: not thread.is_alive())
+    finally:
+        host.stop()
+        thread.join()
+    assert ended == ["projection"]
+    assert s.projections.list() == [("sums", 1, "serving")]
+
+
 @pytest.mark.req("P33", "P77")
 def test_the_deletion_run_leaves_its_host_time_for_others(
     s: Strandline, table: Table, monkeypatch: pytest.MonkeyPatch

@@ -243,6 +243,9 @@ class SparkRange:
         self.stopping = True
         self._due()
 
+    lose = stop
+    """What its task saves is refused."""
+
     def ask(self, request: SliceRequest) -> None:
         if request.id not in self._done:
             self.asked[request.id] = request

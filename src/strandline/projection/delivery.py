@@ -19,6 +19,7 @@ import orjson
 
 from strandline.errors import LeaseLost, Unavailable
 from strandline.plain_calls import check_ran
+from strandline.points import reached
 from strandline.projection.handler_tx import HandlerTransaction, is_serialization
 from strandline.projection.range_state import (
     Accepted,
@@ -106,10 +107,13 @@ class Delivery:
             except HandlerFailed as failed:
                 before, event = hand[: failed.index], hand[failed.index]
                 if before:  # once more without it; if one of these fails now, it is the one
+                    reached("projection.once_more_without_the_last")
                     self._exactly_once(before, event.before)
                 self.recover(event, failed.error)
                 raise ReadAgain from None
             hand = hand[done:]
+            if hand:
+                reached("projection.transaction_cut_by_time")
             if hand and self._state.stop.is_set():
                 raise RangeGivenBack
 
@@ -142,9 +146,11 @@ class Delivery:
                 if decision.step is not RecoveryStep.RETRY:
                     break
                 self._delay(decision)
+        reached("projection.list_one_by_one")
         parked: set[str] = set()
         for each in hand:
             if each.row.key in parked:
+                reached("projection.list_waits_for_its_key")
                 continue  # it waits for the one that failed
             try:
                 self.attempt([each], each.before)
@@ -270,6 +276,8 @@ class Delivery:
                 parked = self._state.store.parked(tx, self._state.claim.projection)
         step = decide(self._settings, max(attempts, self._settings.retries + 1), parked).step
         if step is RecoveryStep.FAIL:
+            if parked:
+                reached("projection.too_many_parked")
             raise RangeFailed(event.row, error)
         self.set_aside(event.row, step, attempts, error, event.before, done=done)
 
@@ -314,7 +322,9 @@ class Delivery:
         False if what comes behind it in its key may have to wait."""
         state = self._state
         attempts = self._tried(each.row) + 1
+        reached("projection.carefully")
         if attempts > self._settings.retries + 1:
+            reached("projection.killed_too_often")
             error = RuntimeError(f"the process ended {attempts - 1} times while this was handled")
             self.give_up(each, attempts - 1, error)
             return False

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
+from strandline.points import reached
 from strandline.projection.offset_store import DeadEvent, OffsetStore, ProjectionRow
 from strandline.projection.offsets import KeyRow
 from strandline.store.api import Store
@@ -24,6 +25,7 @@ def forget_ended(offsets: OffsetStore, store: Store, row: ProjectionRow) -> int:
     ended = _ended(store, lives)
     if not ended:
         return 0
+    reached("projection.life_over")
     gone = 0
     with offsets.database.write() as tx:
         for each in parked:

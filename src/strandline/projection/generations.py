@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from strandline.errors import Conflict
+from strandline.points import reached
 from strandline.projection.layout import RangeRow
 from strandline.projection.offset_store import READY, RETIRED, SERVING, SWITCHING, OffsetStore, ProjectionRow
 from strandline.projection.offsets import KeyRow
@@ -85,9 +86,11 @@ def switch_if_done(
     if new.state != SWITCHING:
         return new.state == SERVING
     if not is_stopped(old, store.ranges(tx, old), living(tx, old)):
+        reached("projection.switch_waits_for_a_host")
         return False
     wanted, done = store.done(tx, old), store.done(tx, new)
     if any(mine < theirs for mine, theirs in zip(done, wanted, strict=True)):
+        reached("projection.switch_waits_for_events")
         return False
     if any(not covers(store.key_row(tx, new, theirs.key), theirs) for theirs in store.keys_above(tx, old, wanted)):
         return False

@@ -20,6 +20,7 @@ import orjson
 
 from strandline.errors import NotFound, StrandlineError, Unavailable, invalid
 from strandline.log.api import Log
+from strandline.points import reached
 from strandline.projection.alive import Alive, Beat, host_name
 from strandline.projection.definition import ByTag, Projection
 from strandline.projection.ended_lives import forget_ended
@@ -102,6 +103,9 @@ class Runner(Protocol):
 
     def stop(self) -> None:
         """Give the range back after the event or list in hand."""
+
+    def lose(self) -> None:
+        """Stop: somebody else has the range."""
 
     def ask(self, request: SliceRequest) -> None:
         """Carry a request out, once."""
@@ -207,6 +211,9 @@ class Host:
         self._stop, self._wake = Signal(), Signal()
         self._runs: list[HostedProjection] = []
         self._waiting: list[_Waiting] = []
+        self._waited: set[str] = set()
+        """The names of projections that were there when a generation of them was not begun: they are not made anew."""
+        self._opened: dict[str | None, HostOffsets] = {}
         fed = [one.settings.keys_in_memory_max for one in projections if one.settings.feed]
         self._feed = LogFeed(s.log, s.store, s.pointer_watch, min(fed)) if fed else None
         self._warnings = RepeatedWarnings(_logger)
@@ -226,13 +233,8 @@ class Host:
     def run(self) -> None:
         """Run the projections. `NotFound.projection` if one was renamed or dropped meanwhile, `InvalidInput.closed` if
         the connection was closed."""
-        opened: dict[str | None, HostOffsets] = {}
         try:
-            for projection in self._projections:
-                url = projection.settings.offset_store
-                if url not in opened:
-                    opened[url] = HostOffsets(self._s, url, self.name)
-                self._waiting.append(_Waiting(projection, opened[url]))
+            self._open()
             while not self._stop.is_set():
                 self._s.check()
                 if self._look_around():
@@ -242,11 +244,23 @@ class Host:
                 self._wake.wait(self._next_look_s())
                 self._wake.clear()
         finally:
-            self._end(self._runs)
-            if self._feed is not None:
-                self._feed.close()
-            for offsets in opened.values():
-                offsets.close()
+            self._close()
+
+    def _open(self) -> None:
+        """Open the offset stores of its projections."""
+        for projection in self._projections:
+            url = projection.settings.offset_store
+            if url not in self._opened:
+                self._opened[url] = HostOffsets(self._s, url, self.name)
+            self._waiting.append(_Waiting(projection, self._opened[url]))
+
+    def _close(self) -> None:
+        """Give back what it has."""
+        self._end(self._runs)
+        if self._feed is not None:
+            self._feed.close()
+        for offsets in self._opened.values():
+            offsets.close()
 
     def _look_around(self) -> bool:
         """Begin what can be begun, and look at all that runs; whether each could be looked at."""
@@ -307,8 +321,12 @@ class Host:
                 partitions=1 if isinstance(source, ByTag) else self._s.store.settings.partitions,
                 history_id=history,
                 revisions=[pointer.revision for pointer in self._s.pointer_watch.now()],
+                new=projection.name not in self._waited,
             )
         except NotFound:
+            if projection.name in self._waited and not offsets.store.generations(projection.name):
+                raise
+            self._waited.add(projection.name)
             return None
         check_history(row, history)
         run = HostedProjection(projection, offsets, row)
@@ -363,14 +381,13 @@ class Host:
         owned = {found.lo: found.fence for found in rows if found.owner == self.name}
         for lo, runner in run.runners.items():
             if owned.get(lo) != runner.claim.row.fence:
-                runner.stop()  # it went to somebody else; what it has in hand is refused
+                reached("projection.range_taken_over")
+                runner.lose()
             elif _role(runner.claim.projection) != _role(row):
+                reached("projection.role_changed")
                 runner.stop()  # it reads up to elsewhere now
         if row.paused or row.wanted is not None:
-            for runner in run.runners.values():
-                runner.stop()
-            if row.wanted is not None:
-                self._cut(run, living)
+            self._rest(run, row, rows, living)
             return
         waiting = [request for request in requests if request.refused is None]
         for runner in run.runners.values():
@@ -382,6 +399,16 @@ class Host:
             self._look_whether_ready(run, row, rows)
         elif row.state == SWITCHING:
             self._switch(run, row)
+
+    def _rest(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow], living: set[str]) -> None:
+        """Give back all ranges, and cut them anew if that is wanted."""
+        for runner in run.runners.values():
+            runner.stop()
+        for left in [found for found in rows if self._lost(run, found)]:
+            reached("projection.given_back_late")
+            run.store.release(RangeClaim(row, left))  # its runner could not give it back
+        if row.wanted is not None:
+            self._cut(run, living)
 
     def _look_whether_ready(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
         """A build is ready once each range has come to where the serving generation was in its slices."""
@@ -430,6 +457,7 @@ class Host:
         """Remove the rows of hosts that ended without a word."""
         if not dead:
             return
+        reached("projection.host_died")
         with run.store.database.write() as tx:
             for host, beat in dead.items():
                 tx.execute("bury", (run.row.id, host, beat.at))
@@ -443,6 +471,7 @@ class Host:
         wanted = self._wanted(run, rows, living)
         for extra in wanted.release:
             if extra.lo in run.runners:
+                reached("projection.more_than_its_share")
                 run.runners[extra.lo].stop()
         if not wanted.claim:
             return ()
@@ -563,7 +592,10 @@ def rescale_if_free(store: OffsetStore, tx: Transaction, id_: str, living: set[s
         return True
     rows = store.ranges(tx, row)
     if any(found.owner is not None and found.owner in living for found in rows):
+        reached("projection.rescale_waits")
         return False
     cut = cut_anew(rows, store.slice_rows(tx, row), row.wanted)
+    if cut.slices:
+        reached("projection.slices_ahead_of_their_range")
     store.change(tx, store.cut(tx, row, cut))
     return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from strandline.points import reached
 from strandline.projection.delivery import Delivery
 from strandline.projection.generations import BoundedSlices, covers
 from strandline.projection.offset_store import SWITCHING
@@ -44,6 +45,7 @@ class Levelling:
                 return True
         if [theirs for theirs in goal.keys if not self._level_key(theirs)]:
             return False  # the pipeline has not carried all of it yet
+        reached("projection.levelled")
         further = [slice_ for slice_ in range(range_.lo, range_.hi + 1) if goal.done[slice_] > position]
         state.save((), position, rows=[KeyRow(slice_, "", 0, 0, goal.done[slice_]) for slice_ in further])
         state.load()
@@ -65,6 +67,7 @@ class Levelling:
         first = mine.seq_nr + 1 if mine is not None and mine.life == theirs.life else 1
         rows = list(self._slices.of_key(key, theirs.life, first, theirs.seq_nr))
         if rows:
+            reached("projection.levelled_key_by_key")
             state.offsets.forget(key)
             state.learn(rows[-1:])
             known = state.offsets.row(key)

@@ -22,6 +22,7 @@ from strandline.carry.range import CarriedRange, Decoded, decode, prepare
 from strandline.errors import StrandlineError
 from strandline.log.api import InexactLog, Log
 from strandline.log.cursor import PAGE_BYTES, PartitionCursor
+from strandline.points import reached
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.query_row import QueryRow
 from strandline.query.slices import Slices
@@ -66,6 +67,7 @@ class LogFeed:
         self._subscriptions: list[Subscription] = []
         self._again: set[int] = set()
         self._tails: dict[int, _UnreplicatedTail] = {}
+        self._cut_at = 0.0
         self._stop, self._joined = Signal(), Signal()
         self._thread: Thread | None = None
 
@@ -78,10 +80,14 @@ class LogFeed:
             self._subscriptions.append(subscription)
             self._again.update(slices.partitions)
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="strandline-feed", daemon=True)
-                self._thread.start()
+                self._thread = self._started()
         self._joined.set()
         return subscription
+
+    def _started(self) -> Thread | None:
+        thread = Thread(target=self._run, name="strandline-feed", daemon=True)
+        thread.start()
+        return thread
 
     def begin_again(self, partitions: Iterable[int]) -> None:
         """Read these partitions from their pointers on, once more."""
@@ -116,28 +122,32 @@ class LogFeed:
                 self._stop.wait(BACK_OFF_S)
 
     def _follow(self) -> None:
-        cut_at = 0.0
-        ends = _Ends(self._log)
+        ends = Ends(self._log)
         try:
             while not self._stop.is_set():
-                with self._lock:
-                    wanted = {partition for one in self._subscriptions for partition in one.slices.partitions}
-                    again, self._again = self._again, set()
-                if not wanted:
-                    self._tails.clear()
+                if not self._round(ends):
                     self._joined.wait()
                     self._joined.clear()
-                    continue
-                if again or wanted - self._tails.keys():
-                    self._begin(wanted, again)
-                if time.monotonic() - cut_at >= CUT_EVERY_S:
-                    self._cut(self._watch.within(CUT_EVERY_S))
-                    cut_at = time.monotonic()
-                self._read_on([self._tails[partition] for partition in wanted], ends)
         finally:
             ends.close()
 
-    def _read_on(self, tails: Sequence[_UnreplicatedTail], ends: _Ends) -> None:
+    def _round(self, ends: Ends) -> bool:
+        """Hand over what is new; False if nobody is fed."""
+        with self._lock:
+            wanted = {partition for one in self._subscriptions for partition in one.slices.partitions}
+            again, self._again = self._again, set()
+        if not wanted:
+            self._tails.clear()
+            return False
+        if again or wanted - self._tails.keys():
+            self._begin(wanted, again)
+        if time.monotonic() - self._cut_at >= CUT_EVERY_S:
+            self._cut(self._watch.within(CUT_EVERY_S))
+            self._cut_at = time.monotonic()
+        self._read_on([self._tails[partition] for partition in wanted], ends)
+        return True
+
+    def _read_on(self, tails: Sequence[_UnreplicatedTail], ends: Ends) -> None:
         """Wait for something new, and hand it over."""
         following = {tail.cursor.partition: tail.cursor.offset for tail in tails if not tail.tired}
         if not following:
@@ -180,7 +190,7 @@ class LogFeed:
                 one.offer(chosen)
 
 
-class _Ends:
+class Ends:
     """Where the log ends, as far as was heard. One that is not exact is followed: asked each time, it would be slow."""
 
     def __init__(self, log: Log) -> None:
@@ -222,6 +232,7 @@ class FedRange:
         if self._subscription is None:
             self._subscription = self._feed.join(self._slices, self._offer)
         elif self._left_out and bound > self._begun_at and not self._rows:
+            reached("projection.fed_again")
             self._left_out = False
             self._subscription.again()
         else:
@@ -232,6 +243,7 @@ class FedRange:
         if len(self._rows) < ROWS_MAX:
             self._rows.extend(rows)
         else:
+            reached("projection.fed_too_much")
             self._left_out = True
         self._wake()
 
@@ -247,6 +259,8 @@ class FedRange:
 
     def undone(self) -> None:
         """Put the rows that were taken back: they are judged again, and repeats fall out."""
+        if self._in_hand:
+            reached("projection.fed_rows_judged_again")
         self._rows.extendleft(reversed(self._in_hand))
         self._in_hand.clear()
 
@@ -271,6 +285,7 @@ class _UnreplicatedTail:
 
     def tire(self) -> None:
         """Too much is in hand."""
+        reached("projection.feed_has_too_many_keys")
         self.tired = True
         self.states.clear()
         self._last.clear()
@@ -307,6 +322,8 @@ class _UnreplicatedTail:
         look = store.look(partition, new)
         self.states.update({key: look.states.get(key) for key in new})
         carried = look.pointer.offset
+        if any(item.record.offset <= carried for item in decoded):
+            reached("projection.carried_while_it_was_read")
         return [
             item
             for item in decoded

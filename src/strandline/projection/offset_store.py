@@ -14,6 +14,7 @@ from uuid import uuid4
 import orjson
 
 from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, Unavailable, invalid
+from strandline.points import reached
 from strandline.projection.alive import Beat
 from strandline.projection.layout import RangeLayout, RangeRow, done_of
 from strandline.projection.offsets import KeyRow, KeyRows
@@ -135,9 +136,11 @@ class OffsetStore:
         partitions: int,
         history_id: str,
         revisions: Sequence[int] = (),
+        new: bool = True,
     ) -> ProjectionRow:
         """The projection, made if it is not there, with as many ranges as the log has partitions.
 
+        Without `new` nothing is made: `NotFound.projection` if its generation is not there.
         `revisions` are those of the store's pointers: rows that were put back before them are read in their places.
         `InvalidInput.projection_changed` if it has another source.
         """
@@ -146,7 +149,7 @@ class OffsetStore:
         )
 
         def ensured(tx: Transaction) -> ProjectionRow:
-            if any(row[2] != generation for row in tx.rows("named", (name,))):
+            if not new or any(row[2] != generation for row in tx.rows("named", (name,))):
                 self._known(tx, name, generation)
             return self._made(tx, made, partitions)
 
@@ -254,8 +257,8 @@ class OffsetStore:
         new = row._replace(epoch=row.epoch + 1, line=time, fence=fence, revisions=_text(revisions))
         for old in self.ranges(tx, row):
             tx.execute("add_range", (row.id, new.epoch, *old.range, fence, time))
-        if keep_parked:
-            tx.execute("copy_parked", (row.id, row.epoch, new.epoch, time))
+        if keep_parked and tx.execute("copy_parked", (row.id, row.epoch, new.epoch, time)):
+            reached("projection.parked_key_kept")
         tx.execute("drop_letters", (row.id, time if keep_parked else -1))
         tx.execute("drop_settled", (row.id,))
         tx.execute("drop_ranges", (row.id, row.epoch))
@@ -333,6 +336,7 @@ class OffsetStore:
         owner. On PostgreSQL nobody else takes the range before this transaction is over, so that no two handlers write
         for one range at once."""
         if not tx.rows("hold_range", (*claim.place, claim.row.saves)):
+            reached("projection.lost_before_a_handler")
             raise lease_lost(claim)
 
     def limit_handler(self, tx: Transaction, handler_timeout_s: float) -> None:
@@ -357,6 +361,7 @@ class OffsetStore:
         id_, epoch, lo, fence = claim.place
         tx.many("save_keys", list(rows), id_, epoch)
         if not tx.execute("save_range", (id_, epoch, lo, fence, claim.row.saves, position, counts)):
+            reached("projection.save_refused")
             raise lease_lost(claim)
 
     def keys_above(self, tx: Transaction, row: ProjectionRow, done: Sequence[int], range_: Range = ALL) -> list[KeyRow]:
@@ -374,6 +379,8 @@ class OffsetStore:
         for slice_ in range(SLICES):
             with self.database.write() as tx:
                 gone = tx.execute("forget_keys", (row.id, row.epoch, slice_, line))
+            if gone:
+                reached("projection.rows_forgotten")
             yield gone
 
     def parked(self, tx: Transaction, row: ProjectionRow) -> int:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 from strandline.errors import shown
+from strandline.points import reached
 from strandline.projection.delivery import Delivery
 from strandline.projection.handed import HandedEvent
 from strandline.projection.offsets import KeyRow
@@ -106,14 +107,15 @@ class RangeReader:
     def _settle(self, bound: int, newest: int) -> None:
         """All up to the bound was read: hand over what is in hand, and move the position there.
 
-        A position that only passes Marks need not be saved each time: nobody would see a lag.
+        A position that only passes Marks need not be saved each time: nobody would see a lag. A save also ends what
+        `status` shows of a failure.
         """
         state = self._state
         if state.hand:
             waits = time.monotonic() < state.hand_since + self._settings.group_within_s
             if not (self._settings.grouped and waits):
                 self._delivery.deliver(bound)
-        elif bound > state.offsets.position:
+        elif bound > state.offsets.position or state.claim.row.failed is not None:
             behind = state.offsets.position < newest
             if behind or time.monotonic() - state.saved_at >= IDLE_SAVE_S:
                 state.save([], bound)
@@ -148,8 +150,10 @@ class RangeReader:
         for row in page:
             verdict = self.judged(row, Way.FEED)
             if verdict is Acceptance.ACCEPTED:
+                reached("projection.fed_before_its_row")
                 self.accept(row, alone=True)
             elif verdict is Acceptance.REJECTED:
+                reached("projection.fed_too_early")
                 state.counts["left_out"] += 1
                 state.fed.left_out()
         if not self._settings.grouped or len(state.hand) >= state.hand_max:
@@ -179,13 +183,17 @@ class RangeReader:
         asked, strandline = candidate(row), self._settings.use_strandline
         verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline)
         if verdict is Acceptance.LOOK:
+            reached("projection.key_asked_of_the_store")
             looked = self.slices.look(row)
             verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline, looked=looked)
         if verdict is Acceptance.UNSEEN:
+            reached("projection.deleted_unseen")
             if (known := state.offsets.row(row.key)) is not None:
                 state.counts["unseen"] += row.prev_seq_nr - known.seq_nr
             return Acceptance.ACCEPTED
         if verdict not in (Acceptance.ACCEPTED, Acceptance.REJECTED):
+            if verdict is Acceptance.WAITS:
+                reached("projection.waits_for_its_key")
             state.counts[verdict.value] += 1
         return verdict
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Event as Signal
 from threading import Thread
 
 from strandline.clock import seconds_text
 from strandline.errors import LeaseLost, StrandlineError
+from strandline.points import reached
 from strandline.projection.definition import Context, Projection
 from strandline.projection.delivery import Delivery
 from strandline.projection.levelling import Levelling
@@ -78,6 +79,11 @@ class RangeRunner:
         self._state.stop.set()
         self._state.wake.set()
 
+    def lose(self) -> None:
+        """Stop: somebody else has the range, and hands over what is in hand here."""
+        self._state.lost = True
+        self.stop()
+
     def ask(self, request: SliceRequest) -> None:
         """Carry a request out, once."""
         if request.id not in self._asked_ids:
@@ -87,6 +93,7 @@ class RangeRunner:
 
     def abandon(self) -> None:
         """Its handler does not return: nothing that it does later counts."""
+        reached("projection.handler_abandoned")
         self._state.abandoned = True
         self._delivery.break_off()
         self.stop()
@@ -122,13 +129,18 @@ class RangeRunner:
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        for _ in self._rounds():
+            self._pause()
+
+    def _rounds(self) -> Iterator[None]:
+        """Run the range until it is given back, lost or failed; it pauses wherever there is nothing to do."""
         range_ = self.claim.row.range
         rebuilding = self.claim.projection.state != SERVING
         context = Context(self.projection.name, self.projection.generation, range_.lo, range_.hi, rebuilding)
         try:
             self.projection.started(context)
             try:
-                self._work()
+                yield from self._work()
             finally:
                 self.projection.stopped(context)
         except RangeGivenBack:
@@ -167,7 +179,7 @@ class RangeRunner:
         except StrandlineError:
             _logger.warning("%s: that a range failed could not be written down", self.projection.name)
 
-    def _work(self) -> None:
+    def _work(self) -> Iterator[None]:
         state = self._state
         state.load()
         self._careful = self.claim.row.claims > CAREFUL_AFTER_CLAIMS
@@ -185,7 +197,7 @@ class RangeRunner:
                     if self._once and not state.asked:
                         self._finish()
                         raise RangeGivenBack
-                    self._pause()
+                    yield
             except ReadAgain:
                 state.begin_again()
 
@@ -205,7 +217,7 @@ class RangeRunner:
     def _finish(self) -> None:
         """Before the range is given back: hand over a list that waits for more, and save how far an idle range is."""
         state = self._state
-        if state.abandoned:
+        if state.abandoned or state.lost:
             return
         if state.hand:
             self._delivery.deliver(state.reached)

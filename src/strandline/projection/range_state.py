@@ -17,6 +17,7 @@ import orjson
 
 from strandline.errors import LeaseLost, Unavailable, shown
 from strandline.plain_calls import told
+from strandline.points import reached
 from strandline.projection.definition import Projection
 from strandline.projection.handed import HandedEvent
 from strandline.projection.live_feed import FedRange
@@ -94,6 +95,8 @@ class RangeState:
         """What comes straight from the log, if anything does."""
         self.abandoned = False
         """Whether its handler did not return: nothing that it does later counts."""
+        self.lost = False
+        """Whether somebody else has it: what is in hand is not handed over any more."""
         self.offsets = RangeOffsets(claim.row.position, {}, self.settings.keys_in_memory_max)
         self.read_to: Place = end_of(claim.row.position)
         self.back_track_at: float | None = None
@@ -137,6 +140,7 @@ class RangeState:
     def check_lease(self) -> None:
         """`LeaseLost` if nothing new may be begun."""
         if not self._may_start():
+            reached("projection.lease_not_renewed")
             raise LeaseLost("the lease was not renewed in time", code="lease_lost", hint="nothing is to be done")
 
     def wait(self, seconds: float) -> None:
@@ -188,7 +192,8 @@ class RangeState:
     def done(self, hand: Sequence[Accepted], position: int, rows: Sequence[KeyRow] = ()) -> None:
         """It is committed: remember it."""
         row = self.claim.row
-        self.claim = self.claim._replace(row=row._replace(saves=row.saves + 1, position=position, restarts=0))
+        row = row._replace(saves=row.saves + 1, position=position, failed=None, restarts=0)
+        self.claim = self.claim._replace(row=row)
         self.offsets.undone([*_last_rows(hand), *rows])
         self.offsets.saved(position)
         self.counts += _outcomes(hand)
@@ -202,7 +207,9 @@ class RangeState:
                 raise RangeGivenBack
             self.check_lease()
             try:
-                self.claim = self.store.reload(self.claim)
+                before, self.claim = self.claim, self.store.reload(self.claim)
+                if self.claim.row.saves > before.row.saves:
+                    reached("projection.unknown_commit_came_through")
                 self.load()
             except Unavailable:
                 self.stop.wait(RELOAD_S)

@@ -6,7 +6,10 @@ cannot be done stays, with the reason.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from strandline.errors import MissingEvent, NotFound
+from strandline.points import reached
 from strandline.projection.delivery import Delivery, HandlerFailed
 from strandline.projection.offset_store import DeadEvent, SliceRequest
 from strandline.projection.offsets import KeyRow
@@ -45,6 +48,7 @@ class Requests:
         raise ReadAgain
 
     def _refuse(self, request: SliceRequest, why: str) -> None:
+        reached("projection.request_refused")
         with self._state.store.database.write() as tx:
             tx.execute("refuse", (request.id, why))
 
@@ -65,6 +69,7 @@ class Requests:
             )  # fmt: skip
             row = next(waiting, None)
             if row is None:  # all of it was deleted since
+                reached("projection.nothing_to_unpark")
                 state.save((), state.offsets.position, rows=[kept._replace(parked=None)])
             last = Last(kept.life, kept.seq_nr)
             while row is not None:
@@ -99,6 +104,7 @@ class Requests:
                 attempts += 1
                 decision = decide(self._state.settings, attempts, 0)
                 if decision.step is not RecoveryStep.RETRY:
+                    reached("projection.parked_again")
                     self._delivery.set_aside(
                         each.row, RecoveryStep.PARK, attempts, failed.error, self._state.offsets.position
                     )
@@ -172,11 +178,20 @@ class Requests:
     # ------------------------------------------------------------ skipping
 
     def _skip(self, request: SliceRequest) -> None:
-        """Count a key as done up to a number; each event of it that is there leaves a dead letter."""
+        """Count a key as done up to a number; each event of it that is there and was not done leaves a dead letter.
+
+        Of a key without a row, what is at or below the line was done.
+        """
         state = self._state
-        kept = state.kept(request.key)
+        found = state.store.key_rows(state.claim.projection, [request.key])
+        kept, line = found.rows.get(request.key), found.line
         same = kept is not None and kept.life == request.life
         done = kept.seq_nr if same and kept is not None else 0
+        if kept is None:
+            past = self._slices.of_key(request.key, request.life, 1, SEQ_NR_MAX)
+            done = max((row.seq_nr for row in takewhile(lambda row: row.timestamp <= line, past)), default=0)
+            if done:
+                reached("projection.skipped_what_was_forgotten")
         now = state.store.database.now_us()
         rows = list(self._slices.of_key(request.key, request.life, done + 1, request.seq_nr))
         time_ = max([row.timestamp for row in rows] + ([kept.timestamp] if kept is not None else [0]))
