@@ -26,6 +26,8 @@ SEEDS = [
     ("groups", "sqlite", 45),
     ("groups", "last-write-wins", 25),
     ("groups", "inexact", 10),
+    ("projections", "sqlite", 70),
+    ("projections", "last-write-wins", 20),
 ]
 
 
@@ -59,6 +61,10 @@ def check(proof: Proof, count: int) -> None:
 @pytest.mark.req("G35", "G36", "G37", "G38", "G39", "G40", "G41", "G42", "G43", "G44", "G45", "G46", "G47", "G48")
 @pytest.mark.req("G49", "G50", "G51", "G52", "G53", "G59", "G61", "G62", "G66", "G68", "G71", "G72", "G75", "G76")
 @pytest.mark.req("G78", "G92", "S48", "S58", "RG3", "RG4")
+@pytest.mark.req("P29", "P30", "P32", "P33", "P40", "P42", "P43", "P44", "P47", "P48", "P49", "P50", "P58", "P59")
+@pytest.mark.req("P60", "P61", "P62", "P63", "P64", "P65", "P66", "P67", "P68", "P69", "P70", "P71", "P72", "P73")
+@pytest.mark.req("P74", "P76", "P77", "P78", "P79", "P80", "P82", "P84", "P85", "P86", "P88", "P91", "P99", "P102")
+@pytest.mark.req("P103")
 def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
     reached: Counter[str] = Counter()
     for part, on, few in SEEDS:
@@ -71,6 +77,6 @@ def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
 @pytest.mark.hypothesis
 @pytest.mark.timeout(0)
 @pytest.mark.req("J13", "J50", "T46", "P4", "W21", "W28", "W42", "W71")
-@pytest.mark.parametrize("part", ["journal", "queries", "work", "groups"])
+@pytest.mark.parametrize("part", ["journal", "queries", "work", "groups", "projections"])
 def test_programs_on_postgres(part: str, postgres: PostgresServer) -> None:
     check(prove(part, "postgres", seeds(5), url=postgres.url), len(seeds(5)))

@@ -22,7 +22,7 @@ SAY_EVERY_S = 10.0
 
 
 def prove(
-    part: Annotated[str, typer.Argument(metavar="PART", help="journal, queries, work, groups.")],
+    part: Annotated[str, typer.Argument(metavar="PART", help="journal, queries, projections, work, groups.")],
     seeds: Annotated[str, typer.Option("--seeds", metavar="N", help="How many programs.")] = "100",
     first: Annotated[str, typer.Option("--first", metavar="SEED", help="The first seed.")] = "0",
     on: Annotated[

@@ -11,12 +11,14 @@ from types import ModuleType
 from typing import Final
 
 from strandline.errors import InvalidInput
-from strandline.testing.prove import groups, journal, queries, work, worlds
+from strandline.testing.prove import groups, journal, projections, queries, work, worlds
 from strandline.testing.prove.program import Difference, Program
 from strandline.testing.prove.shrink import shrink
 from strandline.testing.rare import counting
 
-PARTS: Final[dict[str, ModuleType]] = {"journal": journal, "queries": queries, "work": work, "groups": groups}
+PARTS: Final[dict[str, ModuleType]] = {
+    "journal": journal, "queries": queries, "projections": projections, "work": work, "groups": groups,
+}  # fmt: skip
 SHRINK_TRIES: Final = 400
 FAILURES_MAX: Final = 20
 
