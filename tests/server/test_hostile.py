@@ -48,10 +48,12 @@ class Attack:
     def __init__(self, port: int, token: str, body_bytes: int) -> None:
         self.port, self.token, self.body_bytes = port, token, body_bytes
         self.over = Event()
-        self.rounds = {"body": 0, "brackets": 0, "gzip": 0}
+        self.rounds = {"body": 0, "brackets": 0, "values": 0, "gzip": 0}
         self.idle = [self.connected() for _ in range(500)]
         self.slow = [self.connected() for _ in range(50)]
-        self.threads = [Thread(target=work) for work in (self.trickle, self.pour, self.brackets, self.bombs)]
+        self.threads = [
+            Thread(target=work) for work in (self.trickle, self.pour, self.brackets, self.bombs, *[self.values] * 4)
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -88,7 +90,16 @@ class Attack:
         while not self.over.is_set():
             with contextlib.suppress(OSError), self.connected() as one:
                 one.sendall(self.head(f"Content-Length: {len(body)}") + body)
-                self.rounds["brackets"] += one.recv(100).startswith(b"HTTP/1.1 422 ")
+                self.rounds["brackets"] += one.recv(100).startswith(b"HTTP/1.1 413 ")
+
+    def values(self) -> None:
+        """As many small values as fit into a body: they take a hundred times as much when they are parsed."""
+        body = b'{"events":[' + b"[]," * 4_000_000 + b"1]}"
+        while not self.over.is_set():
+            with contextlib.suppress(OSError), self.connected() as one:
+                one.settimeout(60)
+                one.sendall(self.head(f"Content-Length: {len(body)}") + body)
+                self.rounds["values"] += one.recv(100).startswith(b"HTTP/1.1 413 ")
 
     def bombs(self) -> None:
         body = gzip.compress(b"[" * 50_000_000)

@@ -144,7 +144,9 @@ BAD: list[tuple[str, bytes, dict[str, str], tuple[int, str]]] = [
     ("no type", b'{"events": [{}]}', {}, (422, "events_type")),
     ("both payloads", b'{"events": [{"type": "x", "payload": 1, "payload_base64": ""}]}', {}, (422, "events_type")),
     ("twice", b'{"events": [], "events": []}', {}, (422, "duplicate_key")),
-    ("too deep", b'{"events": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", {}, (422, "too_deep")),
+    ("too deep", b'{"events": ' + b"[" * 10_000 + b"]" * 10_000 + b"}", {}, (422, "too_deep")),
+    ("deep and long", b'{"events": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", {}, (422, "too_deep")),
+    ("a million brackets", b'{"events": ' + b"[" * 1_000_000 + b"}", {}, (413, "body_too_large")),
     ("NaN", b'{"events": [{"type": "x", "payload": NaN}]}', {}, (422, "number_not_finite")),
     (
         "large integer",
@@ -167,7 +169,7 @@ def test_bad_bodies(
 
 
 def test_a_body_that_is_too_large_is_refused(client: httpx.Client, server: Served) -> None:
-    most = server.app.body_bytes_max
+    most = server.app.bodies.bytes_max
     assert most == 12 * 2**20
 
     def parts() -> Iterator[bytes]:
@@ -180,6 +182,26 @@ def test_a_body_that_is_too_large_is_refused(client: httpx.Client, server: Serve
         assert problem(refused) == (413, "body_too_large")
         assert refused.headers["connection"] == "close"
     assert client.get("/healthz").status_code == 200
+
+
+def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(client: httpx.Client) -> None:
+    sent = {"Content-Type": "application/json"}
+    for item in (b"[],", b'{"a":1},', b"1,"):
+        body = b'{"events":[' + item * 400_000 + b"1]}"
+        assert problem(client.post("/journals/order%7Cbad/events", content=body, headers=sent)) == (
+            413,
+            "body_too_large",
+        )
+    text = 'a, [b] {c} \\" ' * 5000  # what stands in a text is no value
+    many = client.post("/journals/text%7C1/events", json={"events": [{"type": "Said", "payload": text}] * 20})
+    assert many.status_code == 200
+    endless = b'{"events":["' + b'\\"' * 500_000
+    assert problem(client.post("/journals/order%7Cbad/events", content=endless, headers=sent)) == (400, "invalid_json")
+
+
+def test_the_form_of_a_login_is_short(server: Served) -> None:
+    with httpx.Client(base_url=server.url) as nobody:
+        assert problem(nobody.post("/login", data={"token": "x" * 20_000})) == (413, "body_too_large")
 
 
 @pytest.mark.req("D11")

@@ -28,7 +28,7 @@ from strandline.errors import InvalidInput, StrandlineError, invalid, unknown
 from strandline.group.groups import Groups
 from strandline.server.admin_acts import AdminActs
 from strandline.server.answers import SECURITY_HEADERS, json_response, problem_response
-from strandline.server.bodies import check_framing, check_media, read_body, read_members
+from strandline.server.bodies import BodyReader, check_framing, check_media
 from strandline.server.calls import HttpCall
 from strandline.server.fields import field_of
 from strandline.server.frame import FrameError, forbidden, unauthorized
@@ -85,7 +85,7 @@ class ServerApp:
         self.stopping = asyncio.Event()
         """Set when the server is to end: streams that are open end then."""
         self._hosts = frozenset(host.lower() for host in hosts)
-        self.body_bytes_max = limits.body_bytes_max or s.settings.append_bytes_max * 3 // 2
+        self.bodies = BodyReader(limits.body_bytes_max or s.settings.append_bytes_max * 3 // 2, limits)
 
     # ------------------------------------------------------------ ASGI
 
@@ -162,21 +162,17 @@ class ServerApp:
                 _check_csrf(request, call.session)
         given = {name: field_of(route, name).read(text, name) for name, text in values.items()}
         given |= self._query(request, route)
-        check_framing(request, self.body_bytes_max)
+        check_framing(request, self.bodies.bytes_max)
         if route.body:
-            given |= await read_members(request, route, self.body_bytes_max, self.limits.body_timeout_s)
+            given |= await self.bodies.read_members(request, route, held)
         elif route.reads_body:
             pass
         elif request.method not in SAFE and request.headers.get("content-length", "0") != "0":
             check_media(request)
-            if await self.body_of(request):
+            if await self.bodies.read(request, held):
                 raise invalid("option", "body", "not taken", allowed="no body", got="a body", hint="leave it out")
         answer = await route.handle(call, **{KEYWORDS.get(name, name): value for name, value in given.items()})
         return answer if isinstance(answer, Response) else json_response(answer)
-
-    async def body_of(self, request: Request) -> bytes:
-        """Return the whole body of a request, within the limits."""
-        return await read_body(request, self.body_bytes_max, self.limits.body_timeout_s)
 
     def _check_sender(self, request: Request) -> None:
         """Refuse what a browser was led here with: a foreign name for this machine, a page from elsewhere."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from contextlib import ExitStack
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -10,12 +12,18 @@ from starlette.requests import ClientDisconnect, Request
 from strandline.errors import InvalidInput, invalid, unknown
 from strandline.server.fields import field_of
 from strandline.server.frame import FrameError
+from strandline.server.limits import HttpLimits
 from strandline.server.routes import JSON_MEDIA, HttpRoute
 from strandline.values.payloads import parse_json
 
 BOM: Final = b"\xef\xbb\xbf"
 ASIDE_BYTES: Final = 32 * 1024
 """A longer body is parsed in a thread, so that other requests do not wait for it."""
+LARGE_BYTES: Final = 256 * 1024
+LARGE_AT_ONCE: Final = 2
+FORM_BYTES: Final = 16 * 1024
+_TEXTS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+"""The texts of JSON. The repetition gives nothing back, so a text without an end costs no more than one with."""
 
 
 def check_framing(request: Request, most: int) -> None:
@@ -25,37 +33,70 @@ def check_framing(request: Request, most: int) -> None:
     if length is not None and "transfer-encoding" in headers:
         raise FrameError(400, "framing", "both Content-Length and Transfer-Encoding", "send one of them", close=True)
     if length is not None and (not length.isdigit() or int(length) > most):
-        raise _too_large(most)
+        raise _too_large(f"larger than {most} bytes")
 
 
-async def read_body(request: Request, most: int, timeout_s: float) -> bytes:
-    """Return the body of a request; `FrameError` 413 once it is too large, 408 if it takes too long."""
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(timeout_s):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    raise _too_large(most)
-                parts.append(part)
-    except TimeoutError:
-        detail = f"the body did not come within {timeout_s:g} s"
-        raise FrameError(408, "slow", detail, "send it faster, or in parts", retryable=True, close=True) from None
-    except ClientDisconnect:
-        raise FrameError(400, "framing", "the body was cut", "send all of it", close=True) from None
-    return b"".join(parts)
+class BodyReader:
+    """Reads bodies within limits: how large, for how long, of how many values, and how many large ones at once.
+
+    A body becomes many times as large when it is parsed. So two that are large are in memory at a time; the others wait
+    where they are sent.
+    """
+
+    def __init__(self, bytes_max: int, limits: HttpLimits) -> None:
+        self.bytes_max = bytes_max
+        self._limits = limits
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+
+    async def read(self, request: Request, held: ExitStack) -> bytearray:
+        """Return the body of a request; `FrameError` 413 once it is too large, 408 if it takes too long.
+
+        `held` has, until the request is over, the place of a large one.
+        """
+        return await self._read(request, self.bytes_max, held)
+
+    async def read_form(self, request: Request) -> bytearray:
+        """Return the body of a form: a short one, since its sender may be anybody."""
+        check_framing(request, FORM_BYTES)
+        return await self._read(request, FORM_BYTES, None)
+
+    async def read_members(self, request: Request, route: HttpRoute, held: ExitStack) -> dict[str, Any]:
+        """Return the members of the JSON object that a route takes as its body."""
+        check_media(request)
+        body = await self.read(request, held)
+        if not body or body.isspace():
+            if not route.needs:
+                return {}
+            raise InvalidInput("body: empty", code="empty_body", hint="send a JSON object")
+        if len(body) < ASIDE_BYTES:
+            value = parsed(body)
+        else:
+            value = await asyncio.to_thread(parsed, body, self._limits.body_values_max)
+        return _members(value, route)
+
+    async def _read(self, request: Request, most: int, held: ExitStack | None) -> bytearray:
+        body = bytearray()
+        timeout_s = self._limits.body_timeout_s
+        large = held is None
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for part in request.stream():
+                    if len(body) + len(part) > most:
+                        raise _too_large(f"larger than {most} bytes")
+                    if held is not None and not large and len(body) + len(part) > LARGE_BYTES:
+                        await self._large.acquire()
+                        held.callback(self._large.release)
+                        large = True
+                    body += part
+        except TimeoutError:
+            detail = f"the body did not come within {timeout_s:g} s"
+            raise FrameError(408, "slow", detail, "send it faster, or in parts", retryable=True, close=True) from None
+        except ClientDisconnect:
+            raise FrameError(400, "framing", "the body was cut", "send all of it", close=True) from None
+        return body
 
 
-async def read_members(request: Request, route: HttpRoute, most: int, timeout_s: float) -> dict[str, Any]:
-    """Return the members of the JSON object that a route takes as its body."""
-    check_media(request)
-    body = await read_body(request, most, timeout_s)
-    if not body.strip():
-        if not route.needs:
-            return {}
-        raise InvalidInput("body: empty", code="empty_body", hint="send a JSON object")
-    value = parsed(body) if len(body) < ASIDE_BYTES else await asyncio.to_thread(parsed, body)
+def _members(value: Any, route: HttpRoute) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise invalid("option", "body", "no JSON object", allowed=_listed(route), got=value)
     for name in value:
@@ -81,15 +122,23 @@ def check_media(request: Request) -> None:
         raise FrameError(415, "media_type", detail, f"send Content-Type: {JSON_MEDIA}", close=True)
 
 
-def parsed(body: bytes) -> Any:
-    """Return the value of a body of JSON."""
+def parsed(body: bytearray, values_max: int | None = None) -> Any:
+    """Return the value of a body of JSON; `FrameError` 413, before it is parsed, if it has too many values."""
     if body.startswith(BOM):
         raise _invalid_json("a byte order mark at byte 0")
+    if values_max is not None and _values_in(body) > values_max:
+        raise _too_large(f"of more than {values_max} values")
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise _invalid_json(f"not UTF-8 at byte {error.start}") from None
     return parse_json(text, "body")
+
+
+def _values_in(body: bytearray) -> int:
+    """Return how many values a body of JSON has, or a few more."""
+    marks = _TEXTS.sub(b"", body)
+    return sum(map(marks.count, (b",", b"[", b"{")))
 
 
 def _invalid_json(wrong: str) -> InvalidInput:
@@ -98,9 +147,8 @@ def _invalid_json(wrong: str) -> InvalidInput:
     )
 
 
-def _too_large(most: int) -> FrameError:
-    detail = f"the body is larger than {most} bytes"
-    return FrameError(413, "body_too_large", detail, "send less at a time", close=True, bytes_max=most)
+def _too_large(why: str) -> FrameError:
+    return FrameError(413, "body_too_large", f"the body is {why}", "send less at a time", close=True)
 
 
 def _listed(route: HttpRoute) -> str:

@@ -25,7 +25,7 @@ async def login(call: HttpCall) -> Response:
     media = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != FORM:
         raise FrameError(415, "media_type", f"Content-Type is {media or 'missing'}", f"send {FORM}", close=True)
-    form = parse_qs((await call.body()).decode("ascii", "replace"), max_num_fields=10)
+    form = parse_qs((await call.form()).decode("ascii", "replace"), max_num_fields=10)
     token = call.app.tokens.find(form.get("token", [""])[0].strip())
     if token is None:
         raise unauthorized()

@@ -79,6 +79,6 @@ class HttpCall:
         done = partial(self.app.acts.done, do, who=self.who, why=why or "", what=what, on=on, look=look)
         return await self.run(done)
 
-    async def body(self) -> bytes:
-        """Return the body as it came, for a route that reads it itself."""
-        return await self.app.body_of(self.request)
+    async def form(self) -> bytearray:
+        """Return the body of a form as it came, for a route that reads it itself."""
+        return await self.app.bodies.read_form(self.request)

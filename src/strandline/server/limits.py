@@ -23,6 +23,8 @@ class HttpLimits:
 
     body_bytes_max: int | None = within(None, 1, 64 * MIB, kind=int)
     """1.5 × `append_bytes_max` where nothing is given."""
+    body_values_max: int = within(300_000, 1000, 100_000_000)
+    """Of a long body of JSON: each takes a hundred bytes or more once it is parsed."""
     header_bytes_max: int = within(16 * KIB, KIB, 256 * KIB)
     header_timeout_s: float = within(30.0, 0.1, 600)
     """From the first moment of a connection, or the end of its last answer, to the end of a request's headers."""

@@ -52,7 +52,7 @@ class HttpRoute:
     answer: JsonSchema = field(default_factory=dict)
     media: tuple[str, ...] = (JSON_MEDIA,)
     reads_body: bool = False
-    """Whether the handler reads a body that is no JSON itself, with `call.body`."""
+    """Whether the handler reads a body that is no JSON itself, with `call.form`."""
     refusal: Callable[[Request, Exception, str], Response] | None = None
     """Returns an error as a response, by its request id, where that is no JSON: a page for people."""
     in_document: bool = True
