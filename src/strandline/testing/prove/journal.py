@@ -133,8 +133,8 @@ class Maker:
         if chance.random() < 0.85:
             return [self.call(calls)]
         kinds = (self.changed_under_a_reader, self.killed_and_read, self.carried_in_part, self.trimmed_under_a_reader,
-                 self.carried_under_a_replay)  # fmt: skip
-        return chance.choices(kinds, (6, 5, 2, 1, 1))[0](self.key())
+                 self.carried_under_a_replay, self.snapshot_and_delete)  # fmt: skip
+        return chance.choices(kinds, (6, 5, 2, 1, 1, 2))[0](self.key())
 
     def grown(self, key: int, count: int = 5) -> Call:
         """An append that nothing refuses."""
@@ -186,6 +186,13 @@ class Maker:
     def looks(self) -> list[Call]:
         """What shows everything."""
         return [["replay", {}]] if self.chance.random() < 0.5 else []
+
+    def snapshot_and_delete(self, key: int) -> list[Call]:
+        """What is in a snapshot is deleted, as services do, and recovered from it."""
+        at, to = self.chance.choice((0, -1)), self.chance.choice((0, -1, -1, -2))
+        more = [self.grown(key, 1)] if self.chance.random() < 0.5 else []
+        return [self.grown(key, 3), ["save_snapshot", {"key": key, "at": at, "state": self.chance.randint(1, 99)}],
+                ["delete", {"key": key, "to": to, "reset": False}], *more, ["recover", {"key": key}]]  # fmt: skip
 
     def carried_under_a_replay(self, key: int) -> list[Call]:
         """Somebody appends, and it is carried, after a replay has said where it ends."""

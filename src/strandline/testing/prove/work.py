@@ -109,6 +109,9 @@ class Maker:
             [["declare", {**who, "settings": {"max_timeouts": 1}}],
              ["add", {**who, "add": {**self.add(), **most_urgent, "expires": 70}}],
              *lapsed, ["pass_time", {"seconds": 11}], ["requeue", {**who, "nth": 0}]],
+            # Failures one after the other: each waits for longer.
+            [added, *[claim, *[["fail", {"slot": slot, "delay_s": None}] for slot in range(4)],
+                      ["pass_time", {"seconds": 5}]] * 2],
             # An entry that has expired while it waited behind, or while it waited.
             [added, claim, ["add", {**who, "add": {**added[1]["add"], "expires": 1}}], ["pass_time", {"seconds": 61}],
              *([tick] if chance.random() < 0.5 else []), added],
