@@ -19,7 +19,7 @@ from strandline.query.settings import SliceSettings
 from strandline.query.tag_settings import TagSettings
 from strandline.testing import limits
 from strandline.testing.prove import journal, run
-from strandline.testing.prove.program import Difference, Program
+from strandline.testing.prove.program import Call, Difference, Program
 from strandline.testing.prove.shrink import shrink
 from strandline.testing.rare import counting
 from strandline.values.actions import Delete
@@ -36,6 +36,19 @@ def test_a_seed_gives_the_same_program_each_time() -> None:
 def test_a_program_is_printed_and_read_again() -> None:
     program = journal.make(3, "memory")
     assert Program.of_json(program.to_json()) == program
+
+
+def test_nothing_happens_in_the_middle_of_what_a_run_asks_for_itself() -> None:
+    """Else it would compare a query with what was there before somebody carried."""
+    asked = ("key", "count", "content", "tags", "expected", "first", "id", "size", "silent")
+    point = journal.SEAMS.index("after store.pointers")
+    how = dict.fromkeys(("tag", "type", "range", "types", "page", "memory", "from_", "search"))
+    calls: list[Call] = [
+        ["append", dict.fromkeys(asked)],
+        ["meanwhile", {"point": point, "nth": 1, "what": "carry", "key": 0, "limit": None}],
+        ["current", how],
+    ]
+    assert run.difference(Program("queries", "memory", calls, {})) is None
 
 
 def test_a_wrong_product_is_found_and_the_program_made_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ class Least(NamedTuple):
 CONSTANTS: Final[Mapping[str, Constant]] = {
     "log.cursor.PAGE_BYTES": Constant(
         ("log.cursor", "journal.tail", "journal.judge", "journal.read", "journal.replay", "projection.live_feed",
-         "carry.range"),
+         "carry.range", "reconcile.kept_log"),
         (1, 300),
     ),
     "journal.read.STORE_PAGE_BYTES": Constant(("journal.read", "journal.replay"), (1, 300)),

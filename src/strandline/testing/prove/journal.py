@@ -24,13 +24,13 @@ KEYS: Final = ("order|1", "order|20", "user|1", "order|日", "user|a|b", "order|
 TAGS: Final = ("red", "Red", "e\u0301te\u0301")
 RETENTION_S: Final = 86_400
 FAULTY: Final = ("away", "lost", "kill_carry", "meanwhile")
+"""Calls that need something between the product and its log and store."""
 SEAMS: Final = tuple(
     f"{when} {where}"
     for where in ("store.look", "store.page", "store.scan", "store.pointers", "log.read", "store.write")
     for when in ("before", "after")
 )
 """Where something can happen in the middle of a call."""
-"""Calls that need something between the product and its log and store."""
 
 
 # ---------------------------------------------------------------- generator
@@ -277,6 +277,11 @@ class Run:
     @property
     def journal(self) -> Any:
         return self.world.s.journal
+
+    @property
+    def store(self) -> Any:
+        """The store for what the run itself asks: nothing happens in the middle of that."""
+        return getattr(self.s.store, "_target", self.s.store)
 
     @property
     def is_away(self) -> bool:
@@ -709,7 +714,7 @@ class Run:
             self.readings.clear()  # a page that was read before shows it as it was
 
     def pointers(self) -> list[int]:
-        return [pointer.offset for pointer in self.s.store.pointers()]
+        return [pointer.offset for pointer in self.store.pointers()]
 
     def do_keys(self, limit: int) -> None:
         if not (self.is_away or self.torn):

@@ -192,7 +192,7 @@ class Run(journal.Run):
 
     def bound(self, how: dict[str, Any]) -> int:
         """The strandline of a query: T49, P9."""
-        pointers = self.s.store.pointers()
+        pointers = self.store.pointers()
         if how["tag"] is None:
             lo, hi = RANGES[how["range"] or 0]
             first, last = lo * self.partitions // 1024, hi * self.partitions // 1024
@@ -250,7 +250,7 @@ class Run(journal.Run):
         """T54: without the strandline a current query shows what is in the store, up to the store's clock."""
         if self.torn or how["tag"] is None:
             return
-        now = self.s.store.now_us()
+        now = self.store.now_us()
         wanted = [row for row in self.rows(how) if row[0][0] <= now]
         if any(place[0] == now for place, _, _ in wanted):
             return  # whether the bound itself is shown is not said
