@@ -188,6 +188,35 @@ def test_a_cycle_through_a_rollback_step(how: str) -> None:
     assert g.problems() == []
 
 
+@pytest.mark.req("G12", "S5")
+@pytest.mark.parametrize("how", ["undo", "execute_on_failure"])
+def test_a_step_that_was_refused_for_a_cycle_leaves_none_of_its_edges(how: str) -> None:
+    """What the refused step waited for may wait for a step of this name that is added afterwards."""
+    g = Group("g")
+    with pytest.raises(CycleFound):
+        g.empty("x", depends_on=["back", "b", "a"], **{how: "back"})
+    assert [g.graph.needs(name) for name in ("x", "back")] == [(), ()]
+    assert [g.graph.dependents(name) for name in ("back", "a", "b")] == [(), (), ()]
+    g.empty("x")
+    g.empty("a", depends_on=["x"])
+    g.empty("b", depends_on=["a"])
+    g.empty("back", is_rollback=True, depends_on=["b"])
+    assert g.graph.order() == ["x", "a", "b", "back"]
+    assert g.problems() == []
+
+
+@pytest.mark.req("G2")
+@pytest.mark.parametrize("kind", ["query", "insert", "update", "delete", "statement"])
+def test_each_kind_names_its_target(kind: str) -> None:
+    text = {"query": "SELECT 1", "insert": "INSERT INTO x VALUES (1)", "delete": "DELETE FROM x"}
+    g = Group("g")
+    getattr(g, kind)("a", text.get(kind, "UPDATE x SET a = 1"))
+    assert [(problem.code, problem.step) for problem in g.problems()] == [("unknown_target", "a")]
+    g = Group("g")
+    g.empty("a", target="t")
+    assert codes(g) == ["value"]
+
+
 @pytest.mark.req("G12", "RG10")
 def test_all_problems_come_together() -> None:
     text = """{"form": 1, "id": "bad id", "colour": 1, "steps": [

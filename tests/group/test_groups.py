@@ -46,6 +46,7 @@ from strandline.group.core.parts import (
 from strandline.group.definition import Group
 from strandline.group.history import HistoryEvent, folded, paged
 from strandline.group.open_targets import Target
+from strandline.testing import points
 from strandline.values.payloads import encode_json
 from tests.group.worlds import ACCOUNTS, PostgresShop, Running, SqliteShop, World, transfer, update
 
@@ -297,6 +298,56 @@ def test_what_must_exist_is_told_by_the_change_itself(
     groups.processor().run_until_idle()
     assert (groups.get("g").state, groups.get("g").reason) == ("aborted", "not_applied")
     assert world.accounts() == ([*ACCOUNTS, (7, "theirs", 70)] if kind == "insert" else ACCOUNTS[:2])
+
+
+TEXTS = {
+    "query": "SELECT id, amount FROM account WHERE id = 1",
+    "insert": "INSERT INTO account VALUES (9, 'new', 100) RETURNING id, amount",
+    "update": "UPDATE account SET name = 'new' WHERE id = 1 RETURNING id, amount",
+    "delete": "DELETE FROM account WHERE id = 1 RETURNING id, amount",
+    "statement": "UPDATE account SET name = 'new' WHERE id = 1 RETURNING id, amount",
+    "empty": "",
+}
+
+
+@pytest.mark.req("G2")
+@pytest.mark.parametrize("kind", TEXTS)
+def test_steps_of_each_kind_have_dependencies_recipes_checks_and_hooks(world: World, kind: str) -> None:
+    """Step by step, where a handler is asked, and in one transaction."""
+    told, seen, answers = list[Any](), list[Any](), [True]
+
+    def asked(message: Any) -> dict[str, Any]:
+        seen.append(message.step)
+        return {"value": answers[0]}
+
+    world.handlers |= {"asked": asked, "hook": lambda message: told.append(message[1:3] + message[5:6])}
+    for n, (asks, good) in enumerate([(True, False), (False, False), (True, True)]):
+        answers[0] = good
+        g = Group(f"g{n}")
+        update(g, "first", 2, 7)
+        more: dict[str, Any] = {"depends_on": ["first"]}
+        more["recipes"] = [Recipe("r", expression="row_count" if kind == "empty" else "amount")]
+        more["checks"] = [ask("asked")] if asks else [is_true("1 = 1" if good else "row_count > 5")]
+        more |= {"pre_hook": "hook", "post_hook": "hook"} if asks else {}
+        if kind == "empty":
+            g.empty("x", **more)
+        else:
+            getattr(g, kind)("x", TEXTS[kind], target="shop", **more)
+        wanted = "UPDATE account SET amount = :x.r.value WHERE id = 3"
+        g.update("last", wanted, target="shop", depends_on=["x", Dep("x", "r")])
+        outcome = world.run(g)
+        assert seen == (["x"] if asks else [])
+        assert sorted(told, key=str) == ([("x", "post", good), ("x", "pre", None)] if asks else [])
+        told.clear()
+        seen.clear()
+        if not good:
+            assert (outcome.state, outcome.failed_step, outcome.reason) == ("rolled_back", "x", "check_false")
+            assert outcome.steps["last"].state == "skipped"
+            assert world.accounts() == ACCOUNTS
+    assert outcome.state == "committed", outcome
+    assert outcome.steps["x"].results["r"]["value"] == (0 if kind == "empty" else 100)
+    amounts = {id_: amount for id_, _, amount in world.accounts()}
+    assert (amounts[2], amounts[3]) == (57, 0 if kind == "empty" else 100)
 
 
 @pytest.mark.req("G40", "S21")
@@ -677,6 +728,50 @@ def test_a_deadline_undoes(world: World) -> None:
 
 
 # ---------------------------------------------------------------- hooks
+
+
+@pytest.mark.req("G72", "G71", "S48")
+@pytest.mark.parametrize("what", ["recipe", "check", "need"])
+def test_a_handler_whose_answer_is_saved_is_not_called_again(world: World, what: str) -> None:
+    """Whoever goes on takes what is in the history: the answer to a question that was asked before the last one."""
+    calls: list[str] = []
+
+    def asked(message: Any) -> dict[str, Any]:
+        calls.append(message.step)
+        return {"value": what == "check" or 5}
+
+    world.handlers["asked"] = asked
+    g = Group("g")
+    if what == "need":
+        g.update(
+            "first", "UPDATE account SET amount = :price.value WHERE id = 1", target="shop",
+            needs=[Need("price", "asked")],
+        )  # fmt: skip
+    elif what == "recipe":
+        g.empty("first", recipes=[Recipe("price", handler="asked")])
+    else:
+        update(g, "first", 1, 5, checks=[ask("asked")])
+    g.empty("second", depends_on=[Dep("first", "price") if what == "recipe" else "first"],
+            recipes=[Recipe("r", handler="asked")])  # fmt: skip
+    update(g, "last", 2, 1, depends_on=[Dep("second", "r")])
+    world.plain.submit(g)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    points.at("asked.recorded", die, 2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            world.plain.processor().run_until_idle()
+    finally:
+        points.clear()
+    recorded = [type_ for type_, _, _ in world.plain.history("g")]
+    assert recorded.count("Answered") == 1
+    for _ in range(2):
+        world.groups().processor().run_until_idle()
+    assert world.plain.get("g").state == "committed"
+    assert len(calls) == 2
+    assert calls[-1] == "second"
 
 
 @pytest.mark.req("G66")

@@ -183,6 +183,28 @@ def test_what_cannot_be_undone_is_said(dialect: Dialect, text: str) -> None:
 
 @pytest.mark.req("G54")
 @pytest.mark.parametrize(
+    ("dialect", "text", "why"),
+    [
+        ("postgres", "DELETE FROM account USING other WHERE other.id = account.id", "USING"),
+        ("sqlite", "INSERT INTO account (name) VALUES ('x') ON CONFLICT (id) DO UPDATE SET amount = 1", "keys"),
+        ("postgres", "INSERT INTO account (name) VALUES ('x') ON CONFLICT (id) DO UPDATE SET amount = 1", "keys"),
+        ("postgres", "INSERT INTO account (id) VALUES (DEFAULT) ON CONFLICT (id) DO UPDATE SET amount = 1", "keys"),
+        ("sqlite", "INSERT INTO account (id) SELECT id FROM other ON CONFLICT (id) DO UPDATE SET amount = 1", "keys"),
+        ("postgres", "INSERT INTO account (id) SELECT id FROM other ON CONFLICT (id) DO UPDATE SET amount = 1", "keys"),
+        ("sqlite", "UPDATE account SET amount = 1 FROM other WHERE other.id = account.id", "FROM"),
+        ("sqlite", "DELETE FROM account ORDER BY id LIMIT 1", "LIMIT"),
+    ],
+)
+def test_each_cause_alone_is_enough_and_is_told(dialect: Dialect, text: str, why: str) -> None:
+    statement = parse(text, dialect)
+    made = plan(statement, {name: ACCOUNT._replace(name=name) for name in statement.tables})
+    (obstacle,) = made.obstacles
+    assert why in obstacle.text
+    assert obstacle.code == "not_invertible"
+
+
+@pytest.mark.req("G54")
+@pytest.mark.parametrize(
     "text",
     [
         "INSERT OR REPLACE INTO account VALUES (1, 'x', 2)",
