@@ -136,27 +136,32 @@ def refused(what: str, on: str, kind: str) -> tuple[Group, str] | None:
 # ---------------------------------------------------------------- cycles
 
 
-def graph_of(id_: str, edges: list[Any]) -> Group:
-    """A group of empty steps. What closes a cycle is refused by the call that closes it, and nothing else is."""
-    needs = dict[str, list[str]]()
-    made = Group(id_)
-    for edge in edges:
-        name, wanted = f"e{edge[0]}", [f"e{other}" for other in edge[1]]
-        if name in needs:
+def graph_of(id_: str, edges: list[Any]) -> Group | None:
+    """A group of empty steps. What closes a cycle is refused by the call that closes it, and nothing else
+    is. None for one with undos: those were no rollback steps."""
+    made, needs, given = Group(id_), dict[str, list[str]](), False
+    for number, others, undo in edges:
+        name, wanted = f"e{number}", [f"e{other}" for other in others]
+        more = {} if undo is None or undo == number else {"undo": f"e{undo}"}
+        if name in made.steps:
             continue
+        tried = {**needs, name: [*needs.get(name, []), *wanted]}
         closes = any(name in reached_from(other, needs) for other in wanted)
+        if more:
+            closes = closes or more["undo"] in reached_from(name, tried)
+            tried[more["undo"]] = [*tried.get(more["undo"], []), name]
         try:
-            made.empty(name, depends_on=wanted)
+            made.empty(name, depends_on=wanted, **more)
             closed = False
         except CycleFound:
             closed = True
         if closed != closes:
-            raise Difference("graph", f"{name} on {wanted} {'closes' if closes else 'does not close'} a cycle: {needs}")
+            raise Difference("graph", f"{name} on {wanted}, {more} closes a cycle: {closes}, not {closed}; {needs}")
         if not closed:
-            needs[name] = wanted
-    for name in {other for wanted in needs.values() for other in wanted} - needs.keys():
+            needs, given = tried, given or bool(more)
+    for name in sorted({other for wanted in needs.values() for other in wanted} - made.steps.keys()):
         made.empty(name)
-    return made
+    return None if given else made
 
 
 def reached_from(name: str, needs: Mapping[str, list[str]]) -> set[str]:

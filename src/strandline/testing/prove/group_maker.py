@@ -27,6 +27,11 @@ POINTS: Final = (
 """At which a processor is killed."""
 LEASE_S: Final = 0.3
 """Where processors take over from each other."""
+CALLS: Final = {
+    "submit": 24, "run": 10, "foreign": 5, "cancel": 2, "again": 3, "clock": 2, "new_process": 2, "alter": 3,
+    "refused": 2, "race": 0.5, "graph": 1, "away": 1,
+}  # fmt: skip
+"""How often each is made."""
 NAMES: Final = ("x", "y", "it's", "z")
 
 
@@ -181,22 +186,7 @@ class GroupProgramMaker:
 
     def call(self) -> Call:
         chance = self.chance
-        name = chance.choices(
-            (
-                "submit",
-                "run",
-                "foreign",
-                "cancel",
-                "again",
-                "clock",
-                "new_process",
-                "alter",
-                "refused",
-                "race",
-                "graph",
-            ),
-            (24, 10, 5, 2, 3, 2, 2, 3, 2, 0.5, 1),
-        )[0]
+        name = chance.choices(*zip(*CALLS.items(), strict=True))[0]
         if name == "submit":
             return ["submit", {"group": self.group()}]
         if name == "run":
@@ -217,9 +207,11 @@ class GroupProgramMaker:
             return ["refused", {"on": self.name_of(None), "what": chance.choice(sorted(REFUSED))}]
         if name == "graph":
             names = range(chance.choice((2, 3, 4, 6)))
-            edges = [[chance.choice(names), [chance.choice(names) for _ in range(chance.choice((0, 1, 1, 2, 3)))]]
-                     for _ in range(10)]  # fmt: skip
+            edges = [[chance.choice(names), [chance.choice(names) for _ in range(chance.choice((0, 1, 1, 2, 3)))],
+                      chance.choice((None, None, *names))] for _ in range(10)]  # fmt: skip
             return ["graph", {"edges": edges}]
+        if name == "away":
+            return ["away", {"on": self.name_of(None), "seconds": chance.choice((0.01, 0.1))}]
         if name == "race":
             return ["race", {"on": self.name_of(None)}]
         return [name, {"nth": chance.randrange(5)}]

@@ -88,7 +88,7 @@ class GroupModel:
     extra: set[str] = field(default_factory=set)
     """Targets whose table of accounts has one more column."""
     foreign_cells: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    """Cells that somebody else wrote since the present group did, and when."""
+    """When somebody else last wrote a cell."""
     removals: dict[tuple[Any, ...], int] = field(default_factory=dict)
     """When somebody else removed the cells under the first column of a key."""
     now: int = 0
@@ -189,8 +189,6 @@ class ModelGroup:
 
     def run(self, told: Any) -> None:
         """From the start to the end, or until an undo fails. `told` is what the product says became of it."""
-        self.model.foreign_cells.clear()
-        self.model.removals.clear()
         self._told = told
         before = deepcopy(self.model.databases)
         wrong: dict[str, StepFails] = {}
@@ -289,18 +287,15 @@ class ModelGroup:
         if not one.writes:
             seen.affected = None
         self.done.append((one, effect))
+        self.model.now += 1
         for change in effect.changes:
             for column in effect.columns or COLUMNS[change.table]:
-                place = (one.on, change.table, change.key, column)
-                self.model.foreign_cells.pop(place, None)
-                self._wrote[place] = self.model.now
+                self._wrote[one.on, change.table, change.key, column] = self.model.now
 
     def _told_away(self, one: ProgramStep) -> bool:
-        """Whether a step failed because its target was away for too long: that is a matter of time. A group that has
-        changed nothing waits for a file that is locked (G75)."""
+        """Whether a step failed because its target was locked for too long: that is a matter of time."""
         told = self._told
-        waits = self.model.kinds[one.on or ""] == "sqlite" and not any(done.writes for done, _ in self.done)
-        return told is not None and not waits and (told.failed_step, told.reason) == (one.name, "statement")
+        return told is not None and (told.failed_step, told.reason) == (one.name, "statement")
 
     def _result(self, seen: ModelStepEnd, value: Any) -> None:
         seen.ran, seen.has_result, seen.result = True, True, value
@@ -432,28 +427,37 @@ class ModelGroup:
         return True
 
     def _cells_back(self, on: str, effect: Effects, policy: str) -> bool:
-        """G53 where cells have write times: what others wrote later is theirs."""
+        """G53 where cells have write times: what others wrote later is theirs. Each cell of a row gets what it was
+        before the group, with whichever of its steps the row is undone first."""
         db = self.model.databases[on]
-        places = [(on, one.table, one.key, name) for one in effect.changes for name in effect.columns]
-        if policy == "fail" and any(self._is_theirs(place) for place in places):
+        firsts = [(one, self._firsts(on, one)) for one in effect.changes]
+        if policy == "fail" and any(self._is_theirs(place) for _, first in firsts for place in first):
             return False
-        for one in effect.changes:
-            cells, kept = {}, {}
-            now = db[one.table].get(one.key) or {}
-            for name in _columns(one.table):
-                if one.after is not None and name not in effect.columns:
-                    continue
-                cells[name] = (one.before or {}).get(name)
-                place = (on, one.table, one.key, name)
-                if self._is_removed(place) or (policy != "overwrite" and self._is_theirs(place)):
-                    kept[name] = now.get(name)
+        for one, first in firsts:
             named = dict(zip(KEYS[one.table], one.key, strict=True))
-            row = {**dict.fromkeys(COLUMNS[one.table]), **(db[one.table].get(one.key) or {}), **named, **cells, **kept}
+            row = {**dict.fromkeys(COLUMNS[one.table]), **(db[one.table].get(one.key) or {}), **named}
+            for place, value in first.items():
+                if not self._is_removed(place) and (policy == "overwrite" or not self._is_theirs(place)):
+                    row[place[3]] = value
+                    self._wrote[place] = self.model.now + 1
             if any(row[name] is not None for name in _columns(one.table)):
                 db[one.table][one.key] = row
             else:
                 db[one.table].pop(one.key, None)
+        self.model.now += 1
         return True
+
+    def _firsts(self, on: str, change: RowChange) -> dict[tuple[Any, ...], Any]:
+        """What each cell of a row that the group wrote was before it did."""
+        found: dict[tuple[Any, ...], Any] = {}
+        for one, effect in self.done:
+            if effect is None or one.on != on or one.undo is not None:
+                continue
+            for other in effect.changes:
+                if (other.table, other.key) == (change.table, change.key):
+                    for name in effect.columns:
+                        found.setdefault((on, other.table, other.key, name), (other.before or {}).get(name))
+        return found
 
     def _is_removed(self, place: tuple[Any, ...]) -> bool:
         """Whether somebody removed a cell last. That has no write time which could be read, so it stays as it is."""
@@ -462,7 +466,7 @@ class ModelGroup:
         return when > max(self._wrote.get(place, 0), self.model.foreign_cells.get(place, 0))
 
     def _is_theirs(self, place: tuple[Any, ...]) -> bool:
-        return place in self.model.foreign_cells and not self._is_removed(place)
+        return self.model.foreign_cells.get(place, 0) > self._wrote.get(place, 0) and not self._is_removed(place)
 
     # ------------------------------------------------------------ side by side
 

@@ -170,6 +170,12 @@ class SqliteShop(SqlShop):
             made = f"CREATE TRIGGER of_{event} AFTER {event} ON account BEGIN SELECT 1; END"
             self.execute(made if on else f"DROP TRIGGER of_{event}")
 
+    def leave(self, seconds: float) -> None:
+        """Be elsewhere for a while, as a folder is whose disk is not mounted."""
+        elsewhere = self._top / "elsewhere"
+        self.folder.rename(elsewhere)
+        self._let_go(seconds, lambda: elsewhere.rename(self.folder))
+
     def lock(self, seconds: float) -> None:
         other = apsw.Connection(str(self.folder / "shop.db"))
         other.set_busy_timeout(20_000)

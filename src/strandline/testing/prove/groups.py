@@ -28,7 +28,7 @@ from strandline.testing.prove.group_model import GroupModel, ModelGroup, ModelGr
 from strandline.testing.prove.group_processors import ProcessorKills, RunningProcessor, gone
 from strandline.testing.prove.group_statements import Spec
 from strandline.testing.prove.group_steps import Place, ProgramStep, meet, statements_of
-from strandline.testing.prove.group_world import FIRST, Shop, SqlShop, shop
+from strandline.testing.prove.group_world import FIRST, Shop, SqliteShop, SqlShop, shop
 from strandline.testing.prove.program import Difference, Program
 
 __all__ = ["make", "run"]
@@ -152,8 +152,8 @@ class GroupRun:
     def do_graph(self, edges: list[Any]) -> None:
         """S5: steps that close a cycle are refused, and leave the group as it was."""
         id_ = f"graph{self.done['graph']}"
-        made = graph_of(id_, edges or [])
-        if made.steps:
+        made = graph_of(id_, [edge for edge in edges or [] if len(edge) == 3])
+        if made is not None and made.steps:
             self.groups.submit(made)
             self.processed()
             if (found := self.groups.get(id_)).state != "committed":
@@ -254,6 +254,14 @@ class GroupRun:
         """Others write later than the group, also by the clocks of targets that go by them."""
         wall = "cassandra" in self.model.kinds.values()
         self.world.clock.now = now_us() if wall else self.world.clock.now + 1_000_000
+
+    def do_away(self, on: str | None, seconds: float | None) -> None:
+        """A target is away when a processor starts, and comes back: its groups wait (G75)."""
+        shop_ = self.shops.get(on or "")
+        if isinstance(shop_, SqliteShop):
+            self.do_new_process(False)
+            shop_.leave(seconds or 0.01)
+            self.do_run([], None)
 
     def do_clock(self, seconds: float) -> None:
         back = (seconds or 0) < 0 and not {"lww", "cassandra"}.isdisjoint(self.model.kinds.values())
