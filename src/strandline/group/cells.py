@@ -72,7 +72,6 @@ class RowState:
 
     def cover(self, wrote: Wrote) -> None:
         """A removal met it where nothing was left: what is put back has to be above that, too."""
-        reached("group.removed_again")
         columns = wrote.work.plan.statement.shape.columns
         self.writes.add(wrote.timestamp)
         self.removed |= not columns

@@ -82,7 +82,6 @@ class Fences:
         with self._lock:
             if self.there.pop(name, None) is None:
                 return
-        reached("group.target_lost")
         self._is_away(name, why)
         self._wake()
         self._later(WAIT_LEAST_S, lambda: self._try(name))

@@ -133,7 +133,6 @@ class StreamLease:
         """`LeaseLost` if the log says that somebody else has it."""
         found = said(self._journal, self.stream)
         if found.fence > self.fence:
-            reached("group.lease_taken_by_another")
             self._lost = f"{found.holder} took it over"
             raise self._gone(self._lost)
 
@@ -234,7 +233,8 @@ def take(
     while True:
         try:
             if found.holder is None or boot_clock() - still >= lease_s:
-                reached("group.lease_free" if found.holder is None else "group.lease_lapsed")
+                if found.holder is not None:
+                    reached("group.lease_lapsed")
                 return StreamLease(journal, stream, lease_s, found, name, clock())
         except SeqNrConflict:
             pass

@@ -210,7 +210,6 @@ class Messages:
 
     def _late(self, message: str, answer: HandlerAnswer) -> None:
         """An answer after its time: recorded while the group runs, and without effect."""
-        reached("group.answer_is_late")
         with self.lock:
             if self.history.state not in ENDS and message in self.history.questions:
                 self.add("Answered", {"message_id": message, "answer": kept_answer(answer), "late": True})

@@ -497,7 +497,6 @@ class SqlSteps(ABC):
         parts = not {one.name for one in table.columns if not one.generated} <= set(plan.columns)
         gone = [one for one in made.conflicts if parts and one.before is not None and one.current is None]
         if gone and on_conflict == "overwrite":
-            reached("group.row_was_saved_in_part")
             return NotUndone(
                 "others removed a row of which only changed columns were saved: insert it and retry, or accept_current",
                 tuple(gone),
