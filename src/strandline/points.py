@@ -36,7 +36,6 @@ RARE: Final = (
     "group.no_answer_in_time",
     "group.row_comes_back",
     "group.row_gone_meanwhile",
-    "group.row_is_as_before",
     "group.row_is_there_already",
     "group.row_written_by_others",
     "group.rows_of_an_image_held",

@@ -65,7 +65,6 @@ def restoration(
         now = current(key)
         whole = old is None or new is None
         if _same(now, old, compared, whole):
-            reached("group.row_is_as_before")
             continue
         if not _same(now, new, compared, whole):
             reached("group.row_gone_meanwhile" if now is None else "group.row_written_by_others")
