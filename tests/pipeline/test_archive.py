@@ -19,9 +19,9 @@ import strandline
 from strandline import Event, points
 from strandline.connect import Strandline
 from strandline.errors import InvalidInput, Unavailable
-from strandline.pipeline.archive import SCHEMA, archive, event_row
 from strandline.pipeline.archive_files import LOCK, Manifest, read_manifest
-from strandline.pipeline.sweep import sweep
+from strandline.pipeline.archiving import SCHEMA, archive, event_row
+from strandline.pipeline.sweeping import sweep
 from strandline.reconcile.tallies import item_of, signed, text_number
 from strandline.testing import carry
 

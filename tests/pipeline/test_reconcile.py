@@ -16,7 +16,7 @@ from tests.reconcile.test_planted import drop_views, of_whole
 import strandline
 from strandline import Event
 from strandline.errors import InvalidInput, LeaseHeld, Unavailable
-from strandline.pipeline.reconcile import TALLY_DDL, differing_rows, reconcile
+from strandline.pipeline.reconciling import TALLY_DDL, differing_rows, reconcile
 from strandline.reconcile.findings import FrozenEnds
 from strandline.reconcile.rounds import read_side
 from strandline.reconcile.sides import parts_of_round

@@ -17,8 +17,8 @@ import strandline
 from strandline import Event
 from strandline.carry.tag_findings import TagRebuildCounts
 from strandline.errors import InvalidInput, LeaseHeld, MissingEvent, Unavailable
-from strandline.pipeline.rebuild_tag import rebuild_tag
 from strandline.pipeline.replicate import run
+from strandline.pipeline.tag_rebuild import rebuild_tag
 from strandline.store.scans import put_back
 
 KEYS = [f"order|{number}" for number in range(40)]  # over all 8 partitions

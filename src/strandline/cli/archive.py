@@ -36,7 +36,7 @@ def archive(
     if time is None:
         raise invalid("time_format", "--before", "not a time", allowed="a time with a zone", got=before)
     options.connect().close()
-    from strandline.pipeline.archive import archive as write
+    from strandline.pipeline.archiving import archive as write
 
     if not options.json:
         note("starting Spark …")
@@ -62,7 +62,7 @@ def sweep(
     """
     target = options.target()
     confirm(f"remove the events of purged journals from the archive {path}, for good", yes=yes)
-    from strandline.pipeline.sweep import sweep as take_out
+    from strandline.pipeline.sweeping import sweep as take_out
 
     url = target.pop("url", None)
     done = take_out(url, path, **target, **options.settings)

@@ -154,7 +154,7 @@ def rebuild(
 
     name = checks.tag(tag)
     options.connect().close()
-    from strandline.pipeline.rebuild_tag import rebuild_tag
+    from strandline.pipeline.tag_rebuild import rebuild_tag
 
     if not options.json:
         note("starting Spark …")

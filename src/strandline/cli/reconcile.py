@@ -43,7 +43,7 @@ def reconcile(
     """
     share = None if sample is None else share_of(sample)
     options.connect().close()
-    from strandline.pipeline.reconcile import reconcile as compare
+    from strandline.pipeline.reconciling import reconcile as compare
 
     if not options.json:
         note("starting Spark …")

@@ -24,33 +24,34 @@ from typing import TYPE_CHECKING, Any
 from strandline.extras import not_installed
 
 if TYPE_CHECKING:
-    from strandline.pipeline.archive import archive
+    from strandline.pipeline.archiving import archive
     from strandline.pipeline.events import replay
     from strandline.pipeline.expiry import purge_expired
     from strandline.pipeline.operator import quarantine, resolve
     from strandline.pipeline.projecting import project, rebuild
-    from strandline.pipeline.rebuild_tag import rebuild_tag
-    from strandline.pipeline.reconcile import reconcile
+    from strandline.pipeline.reconciling import reconcile
     from strandline.pipeline.replicate import run
-    from strandline.pipeline.sweep import sweep
+    from strandline.pipeline.sweeping import sweep
+    from strandline.pipeline.tag_rebuild import rebuild_tag
 
 __all__ = [
     "archive", "project", "purge_expired", "quarantine", "rebuild", "rebuild_tag", "reconcile", "replay", "resolve",
     "run", "sweep",
 ]  # fmt: skip
 
+# No module has the name of what it is the home of: once imported, it would stand in its place.
 _HOMES = {
-    "archive": "archive",
+    "archive": "archiving",
     "project": "projecting",
     "purge_expired": "expiry",
     "quarantine": "operator",
     "rebuild": "projecting",
-    "rebuild_tag": "rebuild_tag",
-    "reconcile": "reconcile",
+    "rebuild_tag": "tag_rebuild",
+    "reconcile": "reconciling",
     "replay": "events",
     "resolve": "operator",
     "run": "replicate",
-    "sweep": "sweep",
+    "sweep": "sweeping",
 }
 
 
