@@ -24,6 +24,7 @@ from zlib import crc32
 from strandline.carry.tag_mending import TagMender
 from strandline.errors import Corrupt
 from strandline.log.api import Log
+from strandline.reconcile.event_columns import EventColumns
 from strandline.reconcile.findings import FrozenEnds
 from strandline.reconcile.kept_log import KeptLog
 from strandline.reconcile.tallies import ANY_DAY, Tallies, Tally, item_of, text_number
@@ -189,11 +190,28 @@ class SideReader:
 
     def _events(self) -> None:
         for page in raw_events(self._store, self._part.number, self._bounds()):
+            if not self._by_key and self._by_columns(page):
+                continue
             rows = [row for row in page if self._wanted(row.slice)]
             if self._by_key:
                 self._odd_events(rows)
             for row in rows:
                 self._event(row)
+
+    def _by_columns(self, page: Sequence[EventRow]) -> bool:
+        """Tally a page at once; False if its rows must be looked at one by one."""
+        columns = EventColumns.of(page, self._partitions)
+        if columns is None:
+            return False
+        ends = [pointer.offset for pointer in self._frozen.pointers]
+        oldest = [first if self._log.exact or not first else None for first in self._frozen.oldest]
+        count, tagged, sums = columns.sums(ends, oldest, partitioned=self._partitioned)
+        self._count("events", count)
+        for check, slice_, day, counted, total, found in sums:
+            self._tallies.add_sum(check, slice_, day, total, counted if check != "chain" else 0, found=found)
+        for at, first, end in tagged:
+            self._tags_of_event(page[at], first, end)
+        return True
 
     def _event(self, row: EventRow) -> None:
         key, number, _, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest = row
@@ -224,9 +242,14 @@ class SideReader:
             item = item_of(text, number, parts.timestamp, seq_nr, prev, digest)
             add("slices", life.slice, parts.timestamp, key, item, found=False)
         if parts.tags_at != parts.headers_at:
-            for tag in parsed_tags(body[parts.tags_at : parts.headers_at]):
-                item = item_of(text_number(tag), text, number, parts.timestamp, seq_nr, digest)
-                add("tags", life.slice, parts.timestamp, key, item, found=False)
+            self._tags_of_event(row._replace(timestamp=parts.timestamp), parts.tags_at, parts.headers_at)
+
+    def _tags_of_event(self, row: EventRow, first: int, end: int) -> None:
+        """Expect a row in the view of each tag, which a body has between two places."""
+        life, text = life_of(row.key, row.life), text_number(row.key)
+        for tag in parsed_tags(row.body[first:end]):
+            item = item_of(text_number(tag), text, row.life, row.timestamp, row.seq_nr, row.digest)
+            self._tallies.add("tags", life.slice, row.timestamp, row.key, item, found=False)
 
     def _odd_events(self, rows: Sequence[EventRow]) -> None:
         self._learn([row.key for row in rows])

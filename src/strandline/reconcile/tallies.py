@@ -18,6 +18,9 @@ ANY_DAY: Final = -1
 """The day of items that belong together across days: the links of a chain."""
 _MODULUS: Final = 2**64
 _SIGNED: Final = 2**63
+_MASK: Final = _MODULUS - 1
+MULTIPLIER: Final = 0x9E3779B97F4A7C15
+"""An odd number whose bits are spread evenly: 2^64 over the golden ratio."""
 
 
 class TallyCell(NamedTuple):
@@ -58,6 +61,12 @@ class Tallies:
         sums[found] += count
         sums[2] += item if found else -item
 
+    def add_sum(self, check: str, slice_: int, day: int | None, total: int, count: int, *, found: bool) -> None:
+        """Count items of a side that were added up; not by key."""
+        sums = self._cells.setdefault(TallyCell(check, slice_, ANY_DAY if day is None else day), [0, 0, 0])
+        sums[found] += count
+        sums[2] += total if found else -total
+
     def all(self) -> Iterator[Tally]:
         """Yield what was collected."""
         for cell, (expected, found, digest) in self._cells.items():
@@ -91,10 +100,12 @@ def text_number(text: str) -> int:
 
 
 def item_of(*numbers: int) -> int:
-    """An item of some numbers.
+    """An item of some numbers: 64 bits, of which each depends on all of them, in every process alike.
 
-    Python hashes a tuple of integers alike in every process, but almost linearly in the last ones: two wrong numbers
-    could cancel out. A cube does not.
+    Python's own hash of a tuple is nearly linear in the last number, so two wrong numbers could cancel out.
     """
-    mixed = hash(numbers)
-    return mixed * mixed * mixed
+    made = 0
+    for number in numbers:
+        made = ((made ^ (number & _MASK)) * MULTIPLIER) & _MASK
+        made ^= made >> 32
+    return made
