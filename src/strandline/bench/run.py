@@ -24,10 +24,10 @@ from strandline.errors import InvalidInput, Unavailable
 
 NAMES = (
     "append", "read", "replicate", "replay", "freshness", "memory", "tags", "slices", "project", "rebuild", "work",
-    "groups", "server",
+    "groups", "server", "reconcile", "archive",
 )  # fmt: skip
 NEEDED = ("eventsourcing", "psutil")
-ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags", "project", "rebuild")
+ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags", "project", "rebuild", "reconcile", "archive")
 BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra", "cassandra")
 
 
