@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from strandline import BySlices, ByTag
 from strandline.errors import Unavailable
 from strandline.journal.status import PartitionStatus, Status, StatusSection
 from strandline.server.console.drawing import Bar, graph, line, timeline, took
 from strandline.server.console.history import KEPT_S, Rate, StatusSample, rates, span_of
+from strandline.server.console.projections import source_text
 from strandline.server.console.texts import csv_cell, csv_text, cut, number, payload_text, seconds, visible, when
 from strandline.server.console.troubles import Trouble, troubles
 
@@ -125,6 +127,14 @@ def test_what_turns_or_hides_is_shown_by_its_number(text: str) -> None:
 def test_what_is_no_text_of_a_user_is_left() -> None:
     assert [visible(value) for value in (1, 1.5, True, None, Markup("<b>"))] == [1, 1.5, True, None, Markup("<b>")]
     assert visible("a\u202eb\tc\nd") == "a⟨U+202E⟩b\tc\nd"
+
+
+def test_a_source_as_a_person_reads_it() -> None:
+    assert source_text(BySlices("order").text) == "slices of order"
+    assert source_text(BySlices("order", filter={"types": ["B", "A"], "tags": ["x"]}).text) == (
+        "slices of order, types A B, tags x"
+    )
+    assert source_text(ByTag("blue").text) == "tag blue"
 
 
 def test_figures() -> None:

@@ -179,6 +179,13 @@ def test_what_is_in_a_journal_is_text_and_hidden_until_it_is_asked_for(visit: Vi
     assert len(shown.encode()) < 10_200
 
 
+def test_what_an_undo_met_is_shown_to_whoever_resolves_it(visit: Visit) -> None:
+    visit.go("/groups/default/refund-9?payloads=shown")
+    conflicts = visit.page.inner_text("h3:has-text('Conflicts') + table").split()
+    assert conflicts[:4] == ["key", "before", "after", "current"]
+    assert conflicts[4:9] == ["2", "2,", "50", "2,", "45"]
+
+
 # ---------------------------------------------------------------- live
 
 

@@ -94,7 +94,7 @@ def _step(name: str, step: Any, history: History, needs: Sequence[str], given: P
         "rows": [], "before": None, "after": None, "conflicts": (), "has_rows": bool(step.rows or images),
     }  # fmt: skip
     if given.payloads:
-        row |= {"rows": step.rows[:ROWS], "conflicts": step.conflicts[:ROWS]}
+        row |= {"rows": step.rows[:ROWS], "conflicts": [_conflict(one) for one in step.conflicts[:ROWS]]}
         row |= {what: _image(images[what]) for what in ("before", "after") if what in images}
     return row
 
@@ -102,6 +102,14 @@ def _step(name: str, step: Any, history: History, needs: Sequence[str], given: P
 def _image(image: Mapping[str, Any]) -> dict[str, Any]:
     rows = [[_cell(value) for value in row] for row in image["rows"][:ROWS]]
     return {"columns": image["columns"], "rows": rows, "more": max(0, len(image["rows"]) - ROWS)}
+
+
+def _conflict(one: Mapping[str, Any]) -> dict[str, str]:
+    """Return a row that was changed by others: its key, and how it was before and after the step, and is now."""
+    return {
+        name: ", ".join(map(_cell, value)) if isinstance(value, (list, tuple)) else _cell(value)
+        for name, value in one.items()
+    }
 
 
 def _cell(value: Any) -> str:

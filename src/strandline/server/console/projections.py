@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import orjson
+
 from strandline.server.console.desk import ConsoleDesk, Found, PageQuery, whole
 from strandline.server.console.drawing import line
 from strandline.server.console.history import span_of
@@ -34,9 +36,19 @@ def _row(one: Any) -> dict[str, Any]:
         marks.add("wrong")
     return {
         "name": one.name, "generation": one.generation, "role": one.state, "state": state, "marks": marks,
-        "source": one.source, "behind_s": None if one.at_start else one.behind_store_s, "ranges": len(one.ranges),
+        "source": source_text(one.source), "behind_s": None if one.at_start else one.behind_store_s,
+        "ranges": len(one.ranges),
         "failed": failed, "parked": parked, "letters": letters, "hosts": one.hosts,
     }  # fmt: skip
+
+
+def source_text(written: str) -> str:
+    """Return a source as a person reads it: slices of order, types Placed Paid, tags blue; or tag blue."""
+    kind, name, *chosen = orjson.loads(written)
+    if kind == "tag":
+        return f"tag {name}"
+    named = [f"{what} {' '.join(part)}" for what, part in zip(("types", "tags"), chosen, strict=False) if part]
+    return ", ".join([f"slices of {name}", *named])
 
 
 def _lags(samples: Any, name: str, generation: int) -> list[tuple[float, float]]:
