@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from strandline.errors import NotInvertible
+from strandline.group import plan as plans
 from strandline.group import processor
 from strandline.group.checks import affected_rows_equal, ask
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
+from strandline.group.segments import Segments
 from tests.group.test_decide import plan_of, random_group
 from tests.group.test_decide import update as change
 from tests.group.test_one_transaction import told
@@ -212,6 +214,35 @@ def test_segments_are_the_same_as_step_by_step(world: World, monkeypatch: pytest
     for n, (one, other) in enumerate(zip(*found, strict=True)):
         assert one == other, (n, one, other)
     assert {state[0] for state in found[0][:-1]} >= {"committed", "aborted", "rolled_back"}
+
+
+@pytest.mark.req("G92", "G73", "G72")
+def test_what_is_together_is_what_it_was_when_the_group_was_submitted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may put steps together by other rules; barrier rows have the names of those that were."""
+    groups = groups_on_two(world)
+    g = Group("g")
+    update(g, "x", 1, 5)
+    update(g, "y", 1, 7, depends_on=["x"])
+    update(g, "z", 1, 9)
+    groups.submit(g)
+    monkeypatch.setattr(plans, "segments_of", lambda steps, sequence: Segments.alone(sequence))
+    monkeypatch.setattr(plans._Touched, "before", lambda *given: [])
+    assert groups.explain(g).transaction is None
+    history = groups.load("g")
+    assert history is not None
+    plan = groups.plan_of(history)
+    assert (plan.segments.steps, plan.segments.last) == ({"x": ("x", "y", "z")}, "x")
+    assert plan.steps["z"].order == ["y"]
+    long = Group("long")
+    for n in range(1500):
+        update(long, f"s{n}", 1, 1)
+    monkeypatch.undo()
+    groups.submit(long)
+    history = groups.load("long")
+    assert history is not None
+    assert len(groups.plan_of(history).segments.steps["s0"]) == 1500, "also where it is in pages"
 
 
 # ---------------------------------------------------------------- what needs no undo

@@ -199,9 +199,7 @@ class Groups:
 
     def plan_of(self, history: History) -> GroupPlan:
         """The plan of a group that was submitted, on the tables of that time."""
-        identities = self.targets.identities()
-        known = identities if len(set(identities.values())) < len(identities) else None
-        return planned_again(history.definition, history.tables, history.dialects, known)
+        return planned_again(history.definition, history.tables, history.dialects, history.order)
 
     # ------------------------------------------------------------ look
 

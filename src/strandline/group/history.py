@@ -91,6 +91,8 @@ class History:
     hash: str = ""
     definition: Payload = field(default_factory=dict)
     tables: Payload = field(default_factory=dict)
+    order: Payload = field(default_factory=dict)
+    """Which steps are one transaction, and which come first because of the rows."""
     dialects: Mapping[str, Any] = field(default_factory=dict)
     identities: Mapping[str, str] = field(default_factory=dict)
     """By target, which database it was."""
@@ -198,7 +200,7 @@ def _defined(history: History, payload: Payload, at: int) -> None:
     history.tables, history.dialects = payload["tables"], payload["dialects"]
     history.identities = payload.get("identities", {})
     if "definition" in payload:
-        history.definition = payload["definition"]
+        history.definition, history.order = payload["definition"], payload.get("order", {})
     history.state = "queued"
 
 
@@ -206,7 +208,7 @@ def _page(history: History, payload: Payload, at: int) -> None:
     history.pages.append(payload["text"])
     if payload["last"]:
         whole = orjson.loads("".join(history.pages))
-        history.definition, history.tables = whole["definition"], whole["tables"]
+        history.definition, history.tables, history.order = whole["definition"], whole["tables"], whole["order"]
         history.pages = []
 
 
@@ -409,15 +411,17 @@ _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
 
 
 def defined(
-    definition: Payload, hash_: str, stream: str, tables: Payload, dialects: Payload, identities: Payload
-) -> list[tuple[str, Payload]]:
-    """The first events of a history: the definition, in pages if it is long."""
-    whole = orjson.dumps({"definition": definition, "tables": tables}).decode()
+    definition: Payload, hash_: str, stream: str, tables: Payload, dialects: Payload, identities: Payload,
+    order: Payload,
+) -> list[tuple[str, Payload]]:  # fmt: skip
+    """The first events of a history: the definition and what its plan rests on, in pages if that is long."""
+    whole = {"definition": definition, "tables": tables, "order": order}
+    text = orjson.dumps(whole).decode()
     rules = {"expression_rules": 1, "statement_rules": 1}
     head = {"hash": hash_, "stream": stream, "dialects": dialects, "identities": identities, **rules}
-    if len(whole) <= PAGE_BYTES // 4:  # one byte a character, or four
-        return [("Defined", {**head, "definition": definition, "tables": tables})]
-    texts = texts_of(whole)
+    if len(text) <= PAGE_BYTES // 4:  # one byte a character, or four
+        return [("Defined", {**head, **whole})]
+    texts = texts_of(text)
     pages = [("Page", {"text": text, "last": n == len(texts)}) for n, text in enumerate(texts, 1)]
     return [("Defined", {**head, "tables": {}}), *pages]
 

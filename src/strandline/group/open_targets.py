@@ -58,11 +58,6 @@ class OpenTargets:
                 self._owners[name] = known
         return known
 
-    def identities(self) -> dict[str, str]:
-        """Of the targets that are open: what two names of one database have in common."""
-        with self._lock:
-            return {name: owner.identity for name, owner in self._owners.items()}
-
     def tables(self, target: str, names: Iterable[str]) -> Mapping[str, TargetTable]:
         """The schema of tables."""
         return self.target(target).tables(list(names))

@@ -76,6 +76,12 @@ class Planned:
     def writes(self) -> bool:
         return self.plan is not None and self.plan.statement.kind != "query"
 
+    def hold(self) -> None:
+        """Find out which rows it touches."""
+        if self.plan is not None and self.target is not None:
+            found = held(self.plan, self.values)
+            self.holds = tuple(one._replace(place=(self.target, *one.place)) for one in found)
+
     @property
     def sql_target(self) -> str | None:
         """Its target, if it has a statement and that is an SQL target."""
@@ -149,34 +155,51 @@ class GroupPlan(NamedTuple):
         """Who comes after a step, order edges included."""
         return [name for name, wants in self.wants().items() if any(need == step for need, _ in wants)]
 
-    def with_values(
-        self, values: Mapping[str, Mapping[str, Any]], identities: Mapping[str, str] | None = None
-    ) -> GroupPlan:
-        """The plan of another group, which differs from this one in its id and the values of its steps alone."""
+    def with_values(self, definition: Mapping[str, Any]) -> GroupPlan:
+        """The plan of another group, which differs from this one in its id and the values of its steps alone; `placed`
+        or `pinned` says in which order they run."""
+        values = {step["name"]: decoded(step.get("values", {})) for step in definition["steps"]}
+        group = copy(self.group)
+        group.id = definition["id"]
         made = self._replace(
+            group=group,
             steps={name: _with_values(one, values) for name, one in self.steps.items()},
             rollback={name: _with_values(one, values) for name, one in self.rollback.items()},
         )
-        return made.placed(identities)
+        for one in (*made.steps.values(), *made.rollback.values()):
+            one.hold()
+        return made
 
     def placed(self, identities: Mapping[str, str] | None = None) -> GroupPlan:
-        """Find out which rows each step touches. Those that may touch the same, one writing, run in this order.
+        """Find out who comes before whom: steps that may touch the same rows, one writing, run in this order.
 
-        `identities` of targets, where they are known: two names may lead to one database.
+        `identities` of targets: two names may lead to one database.
         """
-        for one in (*self.steps.values(), *self.rollback.values()):
-            if one.plan is not None and one.target is not None:
-                found = held(one.plan, one.values)
-                one.holds = tuple(one_held._replace(place=(one.target, *one_held.place)) for one_held in found)
         last = _Touched()
         for name in self.sequence:
             one = self.steps[name]
             needed = {need for need, _ in one.wants}
             places = one.holds
             if identities:
-                places = tuple(each._replace(place=(identities.get(each.place[0]), *each.place[1:])) for each in places)
+                places = tuple(
+                    each._replace(place=(identities.get(each.place[0], each.place[0]), *each.place[1:]))
+                    for each in places
+                )
             one.order = [step for step in last.before(name, places) if step not in needed and step != name]
         return self._replace(segments=segments_of(self.steps, self.sequence))
+
+    def made_order(self) -> dict[str, Any]:
+        """What `placed` found out, as JSON values: barrier rows have the names of segments, so they never change."""
+        order = {name: one.order for name, one in self.steps.items() if one.order}
+        return {"before": order, "segments": list(map(list, self.segments.steps.values())), "last": self.segments.last}
+
+    def pinned(self, order: Mapping[str, Any]) -> GroupPlan:
+        """With what was found out when its group was submitted."""
+        for name, one in self.steps.items():
+            one.order = list(order["before"].get(name, ()))
+        steps = {names[0]: tuple(names) for names in order["segments"]}
+        of = {name: segment for segment, names in steps.items() for name in names}
+        return self._replace(segments=Segments(steps, of, order["last"]))
 
     def holds(self) -> tuple[Held, ...]:
         """All rows that the group may touch, going forward and back; a place begins with its target's name."""
@@ -186,28 +209,26 @@ class GroupPlan(NamedTuple):
 
 def planned(
     group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None = None,
-    steps_max: int = 10_000, barrier_keep_s: float = 0.0,
+    steps_max: int = 10_000, barrier_keep_s: float = 0.0, identities: Mapping[str, str] | None = None,
 ) -> GroupPlan:  # fmt: skip
     """The plan of a group; one `InvalidGroup` says all that is wrong with it.
 
     `no_handler` says what is wrong with a handler's name; None where the group was found right before.
     """
-    return _GroupPlanner(group, dialects, tables, no_handler, steps_max, barrier_keep_s).plan()
+    return _GroupPlanner(group, dialects, tables, no_handler, steps_max, barrier_keep_s, identities).plan()
 
 
 def planned_again(
     definition: Mapping[str, Any],
     tables: Mapping[str, Any],
     dialects: Mapping[str, Dialect],
-    identities: Mapping[str, str] | None = None,
+    order: Mapping[str, Any],
 ) -> GroupPlan:
-    """The plan of a definition that was found right, on the tables of that time, as its history has them."""
+    """The plan of a definition that was found right, on the tables and in the order of that time, as its history has
+    them."""
     shape = orjson.dumps([shape_of(definition), tables, dialects])
     made = _planned_shape(shape) if len(shape) <= SHAPE_BYTES_MAX else _planned_shape.__wrapped__(shape)
-    group = copy(made.group)
-    group.id = definition["id"]
-    values = {step["name"]: decoded(step.get("values", {})) for step in definition["steps"]}
-    return made._replace(group=group).with_values(values, identities)
+    return made.with_values(definition).pinned(order)
 
 
 def shape_of(definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,8 +255,9 @@ def _planned_shape(shape: bytes) -> GroupPlan:
 class _GroupPlanner:
     def __init__(
         self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None, most: int,
-        barrier_keep_s: float,
+        barrier_keep_s: float, identities: Mapping[str, str] | None,
     ) -> None:  # fmt: skip
+        self._identities = identities
         self._group, self._dialects, self._tables, self._keep_s = group, dialects, tables, barrier_keep_s
         self._no_handler = no_handler
         self._problems = [] if no_handler is None else group.problems(most)
@@ -262,7 +284,9 @@ class _GroupPlanner:
         sequence, warnings = self._sequence(), tuple(self._warnings)
         handlers = frozenset(name for name, _ in handler_names(self._group))
         made = GroupPlan(self._group, self._steps, self._rollback, self._used, sequence, handlers, warnings)
-        made = made.placed()
+        for one in (*self._steps.values(), *self._rollback.values()):
+            one.hold()
+        made = made.placed(self._identities)
         if obstacles := [problem for problem in self._obstacles if problem.step not in made.unsaved]:
             raise refusal(obstacles, self._group.id)
         return made

@@ -8,7 +8,7 @@ Whoever is killed in between has left a group that is never run; submitted again
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -26,20 +26,18 @@ from strandline.group.plan import SHAPE_BYTES_MAX, GroupPlan, NoHandler, planned
 from strandline.group.points import reached
 from strandline.group.record import event_of, load
 from strandline.group.settings import GroupSettings
-from strandline.group.statements.api import Dialect, TargetTable
+from strandline.group.statements.api import Dialect
 from strandline.journal.journal import Journal
 from strandline.values.events import Event
 
 SHAPES_MAX: Final = 256
-Tables = Mapping[str, Mapping[str, TargetTable]]
 
 
 class _Right(NamedTuple):
     """What a group rests on."""
 
-    tables: Tables
+    plan: GroupPlan
     targets: set[str]
-    handlers: frozenset[str]
 
 
 class Submitter:
@@ -67,7 +65,7 @@ class Submitter:
         Returns when both are durable.
         """
         try:
-            definition, hash_, tables = self._checked(group)
+            definition, hash_, plan = self._checked(group)
         except StrandlineError:  # its tables have changed, or its target is away: what was submitted stays so
             if not self._is_defined(group):
                 raise
@@ -76,7 +74,7 @@ class Submitter:
         self._check_queue()
         slip = self._near.expect(group.id)
         try:
-            submitted = self._define(definition, hash_, tables, slip)
+            submitted = self._define(definition, hash_, plan, slip)
             if submitted:
                 reached("group.defined")
                 entry = Event("Submitted", {"group": group.id})
@@ -100,13 +98,14 @@ class Submitter:
         entries = self._journal.read(stream_key(self._stream), from_=told.done_to + 1)
         return id_ in told.open or any(event.payload.get("group") == id_ for event in entries)
 
-    def _define(self, definition: dict[str, Any], hash_: str, used: Tables, slip: Slip) -> bool:
+    def _define(self, definition: dict[str, Any], hash_: str, plan: GroupPlan, slip: Slip) -> bool:
         """Begin a history; whether the group, then or before, has been defined for this stream and not begun."""
+        used = plan.tables
         tables = {target: {name: table.to_json() for name, table in found.items()} for target, found in used.items()}
         id_ = slip.id
         dialects = {name: self._targets.target(name).dialect for name in used}
         identities = {name: self._targets.owner(name).identity for name in used}
-        events = defined(definition, hash_, self._stream, tables, dialects, identities)
+        events = defined(definition, hash_, self._stream, tables, dialects, identities, plan.made_order())
         entries = [HistoryEvent(n, type_, payload) for n, (type_, payload) in enumerate(events, 1)]
         try:
             noted = self._journal.append_reserved(group_key(id_), [*map(event_of, entries)], expected=0)
@@ -125,8 +124,8 @@ class Submitter:
         self._near.define(slip, noted.life, entries)
         return True
 
-    def _checked(self, group: Group) -> tuple[dict[str, Any], str, Tables]:
-        """The definition of a group in which nothing is wrong, its hash, and the tables that its plan rests on."""
+    def _checked(self, group: Group) -> tuple[dict[str, Any], str, GroupPlan]:
+        """The definition of a group in which nothing is wrong, its hash, and its plan."""
         try:
             definition = group.made()
             shape = orjson.dumps(shape_of(definition))
@@ -136,15 +135,21 @@ class Submitter:
         if right is not None and is_id(group.id) and not group.slips and self._still(right):
             reached("group.checked_by_its_shape")
             # All texts of it were looked at with the first of its shape, and values are encoded.
-            return definition, sha256(orjson.dumps(definition)).hexdigest(), right.tables
+            plan = right.plan.with_values(definition).placed(self._identities(right.targets))
+            return definition, sha256(orjson.dumps(definition)).hexdigest(), plan
         plan = self.plan(group)
         if 0 < len(shape) <= SHAPE_BYTES_MAX:
             if len(self._right) >= SHAPES_MAX:
                 self._right.clear()
             targets = {step.target for step in group.steps.values() if step.target}
-            self._right[shape] = _Right(plan.tables, targets, plan.handlers)
+            self._right[shape] = _Right(plan, targets)
         definition = group.made()
-        return definition, hash_of(definition), plan.tables
+        return definition, hash_of(definition), plan
+
+    def _identities(self, targets: Iterable[str]) -> dict[str, str]:
+        """Of these targets, where two names lead to one database."""
+        found = {name: self._targets.owner(name).identity for name in targets}
+        return found if len(set(found.values())) < len(found) else {}
 
     def _still(self, right: _Right) -> bool:
         """Whether what was right once is right on the tables, and with the handlers, that are there now."""
@@ -153,7 +158,9 @@ class Submitter:
                 self._targets.owner(target)
         except InvalidGroup:
             return False
-        return self._targets.changed_table(right.tables) is None and not any(map(self._no_handler, right.handlers))
+        return self._targets.changed_table(right.plan.tables) is None and not any(
+            map(self._no_handler, right.plan.handlers)
+        )
 
     def plan(self, group: Group) -> GroupPlan:
         """Check a group against targets and handlers; one `InvalidGroup` says all that is wrong."""
@@ -174,7 +181,10 @@ class Submitter:
             raise refusal(taken, group.id)
         settings = self._settings
         tables, no_handler = targets.tables, self._no_handler
-        return planned(group, dialects, tables, no_handler, settings.steps_max, settings.barrier_keep_s)
+        return planned(
+            group, dialects, tables, no_handler, settings.steps_max, settings.barrier_keep_s,
+            self._identities({step.target for step in group.steps.values() if step.target} & dialects.keys()),
+        )  # fmt: skip
 
     def _check_queue(self) -> None:
         looked, behind = self._backlog
