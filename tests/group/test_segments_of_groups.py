@@ -20,6 +20,7 @@ from strandline.group.segments import Segments
 from tests.group.test_decide import plan_of, random_group
 from tests.group.test_decide import update as change
 from tests.group.test_one_transaction import told
+from tests.group.test_phases import until
 from tests.group.worlds import ACCOUNTS, PostgresShop, SqliteShop, World, update
 from tests.repeats import repeats
 
@@ -168,6 +169,38 @@ def test_in_a_segment_a_failed_undo_holds_back_only_those_before_it(world: World
     groups.processor().run_until_idle()
     assert groups.get("g").state == "rolled_back"
     assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G46", "S43", "G92")
+def test_after_a_cancel_no_other_step_of_a_segment_starts(world: World) -> None:
+    groups = groups_on_two(world)
+    target: Any = groups.targets.target("shop")
+    real, ran = target.run_segment, list[str]()
+
+    def cancelled(owner: Any, segment: Any, run: Any) -> Any:
+        did = run.did
+
+        def doing(step: str, done: Any) -> None:
+            ran.append(step)
+            if step == "y":
+                groups.cancel("g")
+                until(lambda: run._real.failure is not None)
+            did(step, done)
+
+        run.did = doing
+        return real(owner, segment, run)
+
+    target.run_segment = cancelled
+    g = Group("g")
+    for name in "xyz":
+        update(g, name, 1, 5)
+    g.query("q", "SELECT amount FROM account WHERE id = 1", target="bank")
+    groups.submit(g)
+    groups.processor().run_until_idle()
+    outcome = groups.get("g")
+    assert (outcome.state, outcome.reason, ran) == ("rolled_back", "cancelled", ["x", "y"])
+    assert [outcome.steps[name].state for name in "xyz"] == ["undone", "undone", "skipped"]
+    assert accounts_of(world) == [ACCOUNTS, ACCOUNTS]
 
 
 def randomly(rng: random.Random, id_: str) -> Group:

@@ -36,8 +36,9 @@ class SegmentRun:
         self, plan: GroupPlan, history: History, name: str, limits: Callable[[Planned], Limits],
         clock: Callable[[], int], stops: Callable[[], bool],
     ) -> None:  # fmt: skip
-        """`stops` is asked after each step whether the group has failed meanwhile."""
+        """`stops` is asked after each step whether the group has failed meanwhile: then no other one starts."""
         self._plan, self._real, self._name = plan, history, name
+        self._decides = name == plan.segments.last
         self._limits, self._clock, self._stops = limits, clock, stops
         self._follows = name in plan.steps and not plan.steps[name].is_alone
         """Whether what follows of its rows belongs to the transaction: where that is only looked at, not asked for. A
@@ -67,7 +68,7 @@ class SegmentRun:
             with suppress(StepFailed):
                 mine = all(source.kind == "value" or source.name not in self._fresh for source in one.sources.values())
                 values = context(one, self._history.steps) if mine else None
-        return segment_step(one, values, self._limits(one), undo=self._name != self._plan.segments.last)
+        return segment_step(one, values, self._limits(one), undo=not self._decides)
 
     # ------------------------------------------------------------ in the transaction
 
@@ -85,8 +86,9 @@ class SegmentRun:
             self._add(type_, payload)
         place = self._order.index(one)
         self._go_on(place)
-        self.at = next((other.name for other in self._order[place + 1 :] if other.plan is not None), step)
-        if self._stops():
+        left = [other.name for other in self._order[place + 1 :] if other.plan is not None]
+        self.at = left[0] if left else step
+        if (left or self._decides) and self._stops():
             raise Stopped
         self._started = self._clock()
 

@@ -440,13 +440,13 @@ class Drive(Messages):
         run, unknown = None, False
         try:
             if together:
-                run = self.execution.segment_run(name, lambda: decides and self._failed(name))
+                run = self.execution.segment_run(name, lambda: self._failed(name))
                 events = run.undone() if run.failed else self.execution.executed_together(run, target)
                 events += [("Decided", {"decision": "commit"})] * (decides and not run.failed)
             else:
                 events = self.execution.executed(steps[0])
         except Stopped:
-            events = []
+            events = [] if run is None or decides else run.undone()
         except StepFailed as failed:
             step = steps[0].name if run is None else run.at
             if self._tried_again(action, step, failed, forward=forward):
