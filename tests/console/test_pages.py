@@ -323,6 +323,7 @@ def test_acting_on_all_that_match_a_filter(visit: Visit, shop: Shop) -> None:
     assert "2 dead letters" in page.inner_text("#ask")
     page.fill("#f-why", "the map was mended")
     page.click("#ask-form button:not(#ask-no)")
+    page.wait_for_selector("#ask", state="hidden")  # only then its end is recorded
     visit.until(lambda: "No dead letter matches" in visit.text())
     assert [letter.reason for letter in shop.s.work("parcels").dead()] == ["failed: no box is large enough"]
     assert last_act(shop)[1]["on"] == "journal=parcels show=dead q=address"
