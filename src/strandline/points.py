@@ -30,7 +30,6 @@ RARE: Final = (
     "group.handler_refused_for_now",
     "group.lease_lapsed",
     "group.list_is_empty",
-    "group.log_away",
     "group.made_row_written_by_others",
     "group.message_waits",
     "group.no_answer_in_time",

@@ -110,7 +110,6 @@ class GroupRecord:
             except Unavailable as error:
                 if not error.retryable:
                     raise
-            reached("group.log_away")
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, WAIT_MOST_S)
 

@@ -10,15 +10,30 @@ from strandline.group.checks import Check, ask, is_true
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
 from strandline.testing.prove.group_handlers import DEADLINE_S
-from strandline.testing.prove.group_model import ModelGroup
+from strandline.testing.prove.group_model import ModelGroup, ModelGroupEnd
 from strandline.testing.prove.group_statements import Spec, value_of
 from strandline.testing.prove.group_steps import ProgramStep, statements_of
 from strandline.testing.prove.program import Difference
 
+SOLO: Final = ("foreign", "cancel", "deadline", "lock")
+"""What a handler does that other groups could see: such a group runs alone."""
 LATE_S: Final = 0.03
 """So long an answer is waited for that comes too late."""
 BUSY_S: Final = 0.05
 """So long a statement is tried on a target that somebody else has locked."""
+
+
+class SubmittedGroup:
+    """A group that was submitted, and has not ended as far as the model goes."""
+
+    def __init__(self, id_: str, spec: Spec, made: Group, going: ModelGroup) -> None:
+        self.id, self.spec, self.made, self.going = id_, spec, made, going
+        self.cancelled = False
+        self.end: ModelGroupEnd | None = None
+
+    @property
+    def solo(self) -> bool:
+        return any(self.going.asks(what) for what in SOLO)
 
 
 def group_of(id_: str, going: ModelGroup) -> Group:

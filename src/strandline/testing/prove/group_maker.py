@@ -16,7 +16,6 @@ KINDS: Final[dict[str, list[dict[str, str]]]] = {
     "inexact": [{"a": "sqlite", "b": "sqlite"}, {"a": "lww", "b": "lww"}],
     "postgres": [{"a": "postgres", "b": "postgres"}, {"a": "postgres", "b": "sqlite"}],
     "last-write-wins": [{"a": "lww", "b": "lww"}, {"a": "lww", "b": "sqlite"}],
-    "cassandra": [{"a": "cassandra", "b": "cassandra"}, {"a": "cassandra", "b": "sqlite"}],
 }
 """By what a program runs on: the databases, by name."""
 POINTS: Final = (

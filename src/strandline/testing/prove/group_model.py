@@ -1,8 +1,8 @@
 """Event groups as plain Python: one after the other, applied to dictionaries; each as a whole or not at all.
 
-Written from `docs/spec/groups.md`. A group is a list of steps as plain data (`Step.all_of` leaves out what makes no
-sense, so that any list is a group). Steps run in their order. The product may run steps side by side that do not depend
-on each other: which of several wrong ones fails first is then its choice, and the model follows it (`told`).
+Written from `docs/spec/groups.md`. A group is a list of steps as plain data; `ProgramStep.all_of` leaves out what makes
+no sense, so that any list is a group. Steps run in their order. The product may run steps side by side that do not
+depend on each other: which of several wrong ones fails first is then its choice, and the model follows it (`told`).
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class ModelGroup:
             if cancelled == "deadline":  # by a real clock: it may have come earlier
                 self.end.unsure, self.end.states = True, frozenset({"rolled_back", "aborted"})
         elif not wrong:
-            self._commits()
+            self._told_end()
         elif self.chain:
             ((name, first),) = wrong.items()
             self._fails(name, first.reason)
@@ -336,9 +336,6 @@ class ModelGroup:
 
     # ------------------------------------------------------------ ends
 
-    def _commits(self) -> None:
-        self._told_end()
-
     def _told_end(self) -> None:
         if self.post:
             self.end.hooks.add(("group/post", "post", self.end.state == "committed", self.end.state))
@@ -396,7 +393,7 @@ class ModelGroup:
         if effect is None or one.on is None:
             return True
         policy = "overwrite" if how == "force" else self.on_conflict
-        if self.model.kinds[one.on] in ("lww", "cassandra"):
+        if self.model.kinds[one.on] == "lww":
             return self._cells_back(one.on, effect, policy)
         return self._rows_back(self.model.databases[one.on], effect, policy)
 

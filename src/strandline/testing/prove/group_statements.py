@@ -373,7 +373,7 @@ CELLS: Final[dict[str, ProgramStatement]] = {
         "delete", "DELETE FROM pair WHERE a = :id", "pair", lambda db, s, v: _cleared(db, "pair", _is(s, "a")), ("id",),
     ),
 }  # fmt: skip
-"""Of Cassandra, and of its model in memory."""
+"""Of targets without transactions."""
 
 
 # ---------------------------------------------------------------- expressions

@@ -98,7 +98,7 @@ class ProgramStep:
 def _undone_twice(one: ProgramStep, every: list[ProgramStep], kinds: Mapping[str, str]) -> bool:
     """Whether another step may write the same cells: an undo that is given would have to be later than its own."""
     others = [place for other in every if other is not one and other.writes for place in other.places()]
-    return one.on is not None and kinds[one.on] in ("lww", "cassandra") and meet(one.places(), others)
+    return one.on is not None and kinds[one.on] == "lww" and meet(one.places(), others)
 
 
 def _spaced(text: str) -> set[str]:
@@ -137,7 +137,7 @@ def _step(given: Spec, before: list[ProgramStep], kinds: Mapping[str, str], *, c
     undo = given.get("undo")
     if chain and (undo == "handler" or (isinstance(undo, dict) and _back_statement(undo, statements) is not None)):
         made.undo = undo
-    cells = on is not None and kinds.get(on) in ("lww", "cassandra")
+    cells = on is not None and kinds.get(on) == "lww"
     made.final = bool(given.get("final")) and made.writes and not made.checks and made.undo is None and not cells
     made.final = made.final and made.expression is None and made.ask is None and made.must is None
     made.on_failure = [
@@ -183,7 +183,7 @@ def statements_of(kinds: Mapping[str, str], on: Any) -> Mapping[str, ProgramStat
     kind = kinds.get(on) if isinstance(on, str) else None
     if kind is None:
         return {}
-    if kind in ("lww", "cassandra"):
+    if kind == "lww":
         return CELLS
     return {**SQL, **LOOSE} if kind == "sqlite" else SQL
 

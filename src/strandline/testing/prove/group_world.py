@@ -280,41 +280,6 @@ class LwwShop(Shop):
         """It stays, with this process."""
 
 
-class CassandraShop(Shop):
-    """A keyspace."""
-
-    tables = ("account", "pair")
-
-    def __init__(self, url: str, number: int) -> None:
-        from strandline.backends.cassandra import Session
-        from strandline.urls import target_of
-
-        self._timers = []
-        self._keyspace = f"prove_{number}_{uuid4().hex[:8]}"
-        self.url = f"{url}/{self._keyspace}"
-        self._session = Session(target_of("shop", self.url), 30)
-        replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-        self._session.alter(f"CREATE KEYSPACE {self._keyspace} WITH replication = {replication}")
-        for text in CELLS:
-            self._session.alter(self._placed(text))
-        self.fill(())
-
-    def _placed(self, text: str) -> str:
-        for table in self.tables:
-            text = re.sub(rf"\b(TABLE|INTO|FROM|UPDATE) {table}\b", rf"\1 {self._keyspace}.{table}", text)
-        return text
-
-    def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
-        if text.startswith("SELECT"):
-            return [tuple(row) for row in self._session.each_row(self._placed(text))]
-        self._session.change(self._placed(text), ())
-        return []
-
-    def close(self) -> None:
-        self._session.alter(f"DROP KEYSPACE {self._keyspace}")
-        self._session.close()
-
-
 def shop(kind: str, number: int, url: str | None, clock: Callable[[], int]) -> Shop:
     """A new one, with the rows of `FIRST`."""
     if kind == "sqlite":
@@ -323,4 +288,4 @@ def shop(kind: str, number: int, url: str | None, clock: Callable[[], int]) -> S
         return LwwShop(clock)
     if url is None:
         raise ValueError(f"{kind} needs the URL of a server")
-    return PostgresShop(url, number) if kind == "postgres" else CassandraShop(url, number)
+    return PostgresShop(url, number)

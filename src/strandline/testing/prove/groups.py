@@ -14,14 +14,13 @@ from copy import deepcopy
 from threading import Event, Thread
 from typing import Any, Final
 
-from strandline.clock import now_us
 from strandline.errors import GroupIdTaken, InvalidGroup, LeaseLost, NotFound, StrandlineError, Unavailable
 from strandline.group.definition import Group
 from strandline.group.open_targets import Target
 from strandline.testing import limits
 from strandline.testing.faults import Crash
 from strandline.testing.prove import worlds
-from strandline.testing.prove.group_building import REFUSED, graph_of, group_of, refused
+from strandline.testing.prove.group_building import REFUSED, SubmittedGroup, graph_of, group_of, refused
 from strandline.testing.prove.group_handlers import ProgramHandlers
 from strandline.testing.prove.group_maker import make
 from strandline.testing.prove.group_model import GroupModel, ModelGroup, ModelGroupEnd, ModelStepEnd
@@ -33,26 +32,11 @@ from strandline.testing.prove.program import Difference, Program
 
 __all__ = ["make", "run"]
 
-SOLO: Final = ("foreign", "cancel", "deadline", "lock")
-"""What a handler does that other groups could see: such a group runs alone."""
 RUNS_MAX: Final = 20
 TAKEN_S: Final = 30
 """By so much others are late after a takeover: who takes over starts above all timestamps that may have been given."""
 RACES: Final = 12
 """Groups that others race."""
-
-
-class SubmittedGroup:
-    """A group that was submitted, and has not ended as far as the model goes."""
-
-    def __init__(self, id_: str, spec: Spec, made: Group, going: ModelGroup) -> None:
-        self.id, self.spec, self.made, self.going = id_, spec, made, going
-        self.cancelled = False
-        self.end: ModelGroupEnd | None = None
-
-    @property
-    def solo(self) -> bool:
-        return any(self.going.asks(what) for what in SOLO)
 
 
 class GroupRun:
@@ -254,8 +238,7 @@ class GroupRun:
 
     def _tick(self) -> None:
         """Others write later than the group, also by the clocks of targets that go by them."""
-        wall = "cassandra" in self.model.kinds.values()
-        self.world.clock.now = now_us() if wall else self.world.clock.now + 1_000_000
+        self.world.clock.advance(1)
 
     def do_away(self, on: str | None, seconds: float | None) -> None:
         """A target is away when a processor starts, and comes back: its groups wait (G75)."""
@@ -266,7 +249,7 @@ class GroupRun:
             self.do_run([], None)
 
     def do_clock(self, seconds: float) -> None:
-        back = (seconds or 0) < 0 and not {"lww", "cassandra"}.isdisjoint(self.model.kinds.values())
+        back = (seconds or 0) < 0 and "lww" in self.model.kinds.values()
         self.world.clock.advance(0 if back else seconds or 0)  # cells that were written in the future: clock_ahead
 
     def do_new_process(self, abandoned: bool) -> None:
@@ -412,7 +395,7 @@ class GroupRun:
     def resolve(self, one: SubmittedGroup, how: str) -> None:
         """An operator says what becomes of an undo that failed."""
         step = self.check_stuck(one)
-        if step.on is not None and self.model.kinds[step.on] in ("lww", "cassandra"):
+        if step.on is not None and self.model.kinds[step.on] == "lww":
             how = "force"
         if how not in ("retry", "force", "accept_current"):
             how = "accept_current"
@@ -429,7 +412,7 @@ class GroupRun:
         outcome = self.groups.get(one.id)
         rows = [other.name for other in one.going.steps if meet(other.places(), step.places())]
         failed = [name for name, seen in outcome.steps.items() if seen.state == "undo_failed" and name in rows]
-        cells = step.on is not None and self.model.kinds[step.on] in ("lww", "cassandra")
+        cells = step.on is not None and self.model.kinds[step.on] == "lww"
         return failed[0] if failed and cells else None
 
     def check_end(self, one: SubmittedGroup) -> None:
