@@ -20,7 +20,7 @@ from strandline.testing import carry
 from strandline.values.keys import key_digest
 from tests.projection.worlds import until
 from tests.server.test_frame import problem
-from tests.server.worlds import Served
+from tests.server.worlds import Served, served
 
 
 def placed(total: int = 1, **more: Any) -> dict[str, Any]:
@@ -350,9 +350,37 @@ def test_a_stream_from_a_time_resumes_by_its_id(server: Served, s: Strandline) -
             one.thread.join()
 
 
-def test_a_live_stream_ends_with_the_server(s: Strandline, tmp_path: Path) -> None:
-    from tests.server.worlds import served
+def test_what_goes_wrong_on_the_way_is_the_last_line(tmp_path: Path) -> None:
+    with (
+        strandline.connect(f"sqlite:{tmp_path}/shop", read_page=20) as s,
+        served(s, tmp_path) as running,
+        running.client() as client,
+    ):
+        for _ in range(10):
+            s.journal.append("big|1", [strandline.Event("Seen", "x" * 20_000)] * 40)
+        carry(s)
+        with client.stream("GET", "/journals/big%7C1/events") as answer:
+            coming = answer.iter_lines()
+            first = json.loads(next(coming))
+            s.journal.purge("big|1")
+            carry(s)
+            *some, last = map(json.loads, coming)
+    assert (answer.status_code, first["seq_nr"]) == (200, 1)
+    assert len(some) < 399
+    assert (last["error"]["title"], last["error"]["code"]) == ("ReadConflict", "journal_changed")
+    assert last["error"]["hint"]
 
+
+def test_a_reader_that_leaves_is_forgotten(server: Served, s: Strandline) -> None:
+    s.journal.append("left|1", [strandline.Event("Seen", "x" * 20_000)] * 300)
+    with server.client() as client, client.stream("GET", "/journals/left%7C1/events") as answer:
+        next(answer.iter_raw())
+    with server.client() as client, client.stream("GET", "/tags/left/live") as answer:
+        next(answer.iter_raw())
+    until(lambda: not server.app.meter.under_way)
+
+
+def test_a_live_stream_ends_with_the_server(s: Strandline, tmp_path: Path) -> None:
     with served(s, tmp_path) as running, running.client() as client:
         listener = Listener(client, "/tags/nothing/live")
         with client.stream("GET", "/tags/nothing/live") as answer:

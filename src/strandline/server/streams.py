@@ -112,7 +112,8 @@ async def _lines(call: HttpCall, events: Iterator[Shown], page: LinesPage) -> Ch
     finally:
         close = getattr(events, "close", None)
         if close is not None:
-            close()
+            with suppress(ValueError):  # a generator that a thread is in: it ends there
+                close()
 
 
 def _next_lines(events: Iterator[Shown]) -> LinesPage:
