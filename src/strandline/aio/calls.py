@@ -12,6 +12,7 @@ from functools import partial, wraps
 from threading import Condition, Thread
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 AHEAD: Final = 1000
 """So many events a stream reads ahead of its reader."""
@@ -212,12 +213,59 @@ def in_a_thread(call: Callable[[], R]) -> asyncio.Future[R]:
     return waiting
 
 
+class Arrivals:
+    """Hands results from other threads to the futures of one loop, which is woken once for all that have come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = ref(loop)
+        self._came: deque[tuple[Future[Any], asyncio.Future[Any]]] = deque()
+        self._woken = False
+
+    def future_of(self, future: Future[R]) -> asyncio.Future[R]:
+        """Return a future of the running loop for one that another thread resolves; cancelled, it leaves that alone."""
+        waiting: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: self._arrived(done, waiting))
+        return waiting
+
+    def _arrived(self, done: Future[Any], waiting: asyncio.Future[Any]) -> None:
+        self._came.append((done, waiting))
+        if not self._woken:
+            self._woken = True
+            loop = self._loop()
+            if loop is not None:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._woken = False  # before the queue is emptied: what comes after that wakes the loop again
+        while self._came:
+            done, waiting = self._came.popleft()
+            if waiting.cancelled():
+                continue
+            error = done.exception()
+            if error is None:
+                waiting.set_result(done.result())
+            else:
+                waiting.set_exception(error)
+
+
+_arrivals: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Arrivals]] = WeakKeyDictionary()
+
+
+def _arrivals_of(loop: asyncio.AbstractEventLoop) -> Arrivals:
+    found = _arrivals.get(loop)
+    if found is None:
+        found = _arrivals[loop] = Arrivals(loop)
+    return found
+
+
 def sent(call: Callable[Concatenate[Any, P], Future[R]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     """A call that gives a future and does not wait."""
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
-        return await asyncio.wrap_future(_bound(call, self._plain)(*given, **named))
+        arrivals = _arrivals_of(asyncio.get_running_loop())
+        return await arrivals.future_of(_bound(call, self._plain)(*given, **named))
 
     return awaited
 

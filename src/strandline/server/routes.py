@@ -117,7 +117,8 @@ def segments_of(scope: Mapping[str, Any]) -> list[str]:
     if raw is None:
         segments = scope["path"].split("/")
     else:
-        segments = [unquote(segment, errors="replace") for segment in raw.decode("latin-1").split("/")]
+        written = raw.decode("latin-1").split("/")
+        segments = [unquote(segment, errors="replace") if "%" in segment else segment for segment in written]
     prefix = scope.get("root_path", "").rstrip("/")
     skipped = prefix.count("/")
     below = segments[skipped:] if "/".join(segments[: skipped + 1]) == prefix else segments

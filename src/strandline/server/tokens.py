@@ -2,17 +2,19 @@
 
     {"version": 1, "tokens": [{"id": …, "name": …, "digest": …, "scopes": […], "entity_types": null, …}]}
 
-The file belongs to the server's user and nobody else may read it. A server looks at it before each request, so a token
-that was made or revoked by another process counts at once.
+The file belongs to the server's user and nobody else may read it. A server looks at it all the time, so a token
+that was made or revoked by another process counts within milliseconds.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hmac
+import math
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +38,8 @@ VALID_MAX: Final = 2
 VERSION: Final = 1
 FILE_NAME: Final = "tokens.json"
 ADMIN_FILE_NAME: Final = "admin-token"
+LOOK_S: Final = 0.005
+"""The file is not looked at again within this time."""
 DAY_US: Final = 86_400 * 10**6
 _TEXT: Final = re.compile(r"sl_([0-9A-Za-z]{1,32})_[0-9A-Za-z_-]{16,128}")
 _NO_DIGEST: Final = sha256(b"").hexdigest()
@@ -80,6 +84,7 @@ class TokenFile:
     def __init__(self, path: str | Path, *, clock: Callable[[], int] = now_us) -> None:
         self.path, self.clock = Path(path), clock
         self._seen: tuple[int, int, int] | None = None
+        self._looked_at = -math.inf
         self._tokens: dict[str, AccessToken] = {}
 
     def find(self, text: str) -> AccessToken | None:
@@ -150,14 +155,18 @@ class TokenFile:
 
     def _refresh(self) -> None:
         """Read the file again if it is another one; `Unavailable.away` if it cannot be read: nobody is let in then."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_S:
+            return
         try:
             found = self.path.stat()
             seen = (found.st_ino, found.st_mtime_ns, found.st_size)
             if seen == self._seen:
+                self._looked_at = now
                 return
             check_mode(self.path, found.st_mode)
             self._tokens = _tokens_in(self.path.read_bytes(), self.path)
-            self._seen = seen
+            self._seen, self._looked_at = seen, now
         except OSError as error:
             raise unusable(self.path, error.strerror) from None
 
@@ -171,12 +180,14 @@ class TokenFile:
             raise unusable(lock, error.strerror) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._looked_at = -math.inf
             if self.path.exists():
                 self._refresh()
             tokens = dict(self._tokens)
             yield tokens
             rows = [asdict(token) for token in tokens.values()]
             write_secret(self.path, orjson.dumps({"version": VERSION, "tokens": rows}, option=orjson.OPT_INDENT_2))
+            self._looked_at = -math.inf
         finally:
             os.close(descriptor)
 
