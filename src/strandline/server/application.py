@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -29,7 +28,7 @@ from strandline.group.groups import Groups
 from strandline.server.admin_acts import AdminActs
 from strandline.server.answers import SECURITY_HEADERS, json_response, problem_response
 from strandline.server.bodies import BodyReader, check_framing, check_media
-from strandline.server.calls import HttpCall
+from strandline.server.calls import HttpCall, HttpRequest
 from strandline.server.fields import field_of
 from strandline.server.frame import FrameError, forbidden, unauthorized
 from strandline.server.limits import HttpLimits, RequestMeter
@@ -117,7 +116,7 @@ class ServerApp:
         self.threads.shutdown(wait=False)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        request = HttpRequest(scope, receive)
         started = False
 
         async def told(message: Any) -> None:
@@ -145,7 +144,7 @@ class ServerApp:
 
     # ------------------------------------------------------------ from a request to its handler
 
-    async def _response(self, request: Request, held: ExitStack) -> Response:
+    async def _response(self, request: HttpRequest, held: ExitStack) -> Response:
         self._check_sender(request)
         try:
             route, values = self.table.find(request.method, segments_of(request.scope))
@@ -167,30 +166,30 @@ class ServerApp:
             given |= await self.bodies.read_members(request, route, held)
         elif route.reads_body:
             pass
-        elif request.method not in SAFE and request.headers.get("content-length", "0") != "0":
+        elif request.method not in SAFE and request.given.get("content-length", "0") != "0":
             check_media(request)
             if await self.bodies.read(request, held):
                 raise invalid("option", "body", "not taken", allowed="no body", got="a body", hint="leave it out")
         answer = await route.handle(call, **{KEYWORDS.get(name, name): value for name, value in given.items()})
         return answer if isinstance(answer, Response) else json_response(answer)
 
-    def _check_sender(self, request: Request) -> None:
+    def _check_sender(self, request: HttpRequest) -> None:
         """Refuse what a browser was led here with: a foreign name for this machine, a page from elsewhere."""
         most = self.limits.header_bytes_max
         if sum(len(name) + len(value) + 4 for name, value in request.scope["headers"]) > most:
             detail = f"the headers are longer than {most} bytes"
             raise FrameError(431, "headers_too_large", detail, "send fewer or shorter headers", close=True)
-        host = request.headers.get("host", "")
+        host = request.given.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if name.lower() not in self._hosts:
             hint = "use a name that the server knows, or start it with --allow-host NAME"
             raise FrameError(421, "host", f"this server is not called {host:.100}", hint)
-        origin = request.headers.get("origin")
+        origin = request.given.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             raise FrameError(403, "origin", f"a page of {origin:.100} may not call this server", "call it from its own")
 
-    def _caller(self, request: Request) -> tuple[AccessToken, BrowserSession | None]:
-        given = request.headers.get("authorization")
+    def _caller(self, request: HttpRequest) -> tuple[AccessToken, BrowserSession | None]:
+        given = request.given.get("authorization")
         if given is not None:
             scheme, _, text = given.partition(" ")
             token = self.tokens.find(text.strip()) if scheme.lower() == "bearer" else None
@@ -203,7 +202,7 @@ class ServerApp:
         session, token = found
         return token, session
 
-    def _query(self, request: Request, route: HttpRoute) -> dict[str, Any]:
+    def _query(self, request: HttpRequest, route: HttpRoute) -> dict[str, Any]:
         given = request.scope.get("query_string", b"")
         if not given:
             pairs = []
@@ -230,7 +229,7 @@ class ServerApp:
         return values
 
 
-def _refused(request: Request, error: Exception, request_id: str) -> Response:
+def _refused(request: HttpRequest, error: Exception, request_id: str) -> Response:
     """Return an error as its route wants it: as JSON, or as a page."""
     route: HttpRoute | None = getattr(request.state, "route", None)
     refusal = None if route is None else route.refusal
@@ -250,6 +249,6 @@ def _check_scope(route: HttpRoute, values: Mapping[str, str], token: AccessToken
         raise forbidden(route.scope, entity_type)
 
 
-def _check_csrf(request: Request, session: BrowserSession) -> None:
-    if not session.csrf_is(request.headers.get(CSRF_HEADER, "")):
+def _check_csrf(request: HttpRequest, session: BrowserSession) -> None:
+    if not session.csrf_is(request.given.get(CSRF_HEADER, "")):
         raise FrameError(403, "csrf", "this request carries no CSRF value of its session", "load the page again")

@@ -7,9 +7,8 @@ import re
 from contextlib import ExitStack
 from typing import Any, Final
 
-from starlette.requests import ClientDisconnect, Request
-
 from strandline.errors import InvalidInput, invalid, unknown
+from strandline.server.calls import HttpRequest
 from strandline.server.fields import field_of
 from strandline.server.frame import FrameError
 from strandline.server.limits import HttpLimits
@@ -26,9 +25,9 @@ _TEXTS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 """The texts of JSON. The repetition gives nothing back, so a text without an end costs no more than one with."""
 
 
-def check_framing(request: Request, most: int) -> None:
+def check_framing(request: HttpRequest, most: int) -> None:
     """Refuse, before anything of it is read, a body of two lengths, or one that says that it is too large."""
-    headers = request.headers
+    headers = request.given
     length = headers.get("content-length")
     if length is not None and "transfer-encoding" in headers:
         raise FrameError(400, "framing", "both Content-Length and Transfer-Encoding", "send one of them", close=True)
@@ -48,19 +47,19 @@ class BodyReader:
         self._limits = limits
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
-    async def read(self, request: Request, held: ExitStack) -> bytearray:
+    async def read(self, request: HttpRequest, held: ExitStack) -> bytearray:
         """Return the body of a request; `FrameError` 413 once it is too large, 408 if it takes too long.
 
         `held` has, until the request is over, the place of a large one.
         """
         return await self._read(request, self.bytes_max, held)
 
-    async def read_form(self, request: Request) -> bytearray:
+    async def read_form(self, request: HttpRequest) -> bytearray:
         """Return the body of a form: a short one, since its sender may be anybody."""
         check_framing(request, FORM_BYTES)
         return await self._read(request, FORM_BYTES, None)
 
-    async def read_members(self, request: Request, route: HttpRoute, held: ExitStack) -> dict[str, Any]:
+    async def read_members(self, request: HttpRequest, route: HttpRoute, held: ExitStack) -> dict[str, Any]:
         """Return the members of the JSON object that a route takes as its body."""
         check_media(request)
         body = await self.read(request, held)
@@ -74,13 +73,18 @@ class BodyReader:
             value = await asyncio.to_thread(parsed, body, self._limits.body_values_max)
         return _members(value, route)
 
-    async def _read(self, request: Request, most: int, held: ExitStack | None) -> bytearray:
+    async def _read(self, request: HttpRequest, most: int, held: ExitStack | None) -> bytearray:
         body = bytearray()
         timeout_s = self._limits.body_timeout_s
         large = held is None
         try:
             async with asyncio.timeout(timeout_s):
-                async for part in request.stream():
+                more = True
+                while more:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise FrameError(400, "framing", "the body was cut", "send all of it", close=True)
+                    part, more = message.get("body", b""), message.get("more_body", False)
                     if len(body) + len(part) > most:
                         raise _too_large(f"larger than {most} bytes")
                     if held is not None and not large and len(body) + len(part) > LARGE_BYTES:
@@ -91,8 +95,6 @@ class BodyReader:
         except TimeoutError:
             detail = f"the body did not come within {timeout_s:g} s"
             raise FrameError(408, "slow", detail, "send it faster, or in parts", retryable=True, close=True) from None
-        except ClientDisconnect:
-            raise FrameError(400, "framing", "the body was cut", "send all of it", close=True) from None
         return body
 
 
@@ -109,14 +111,14 @@ def _members(value: Any, route: HttpRoute) -> dict[str, Any]:
     return value
 
 
-def check_media(request: Request) -> None:
+def check_media(request: HttpRequest) -> None:
     """Refuse a body that is not JSON as it is: nothing is decompressed here."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    media = request.given.get("content-type", "").partition(";")[0].strip().lower()
+    coding = request.given.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
         hint = "send the body as it is"
         raise FrameError(415, "media_type", f"Content-Encoding {coding:.40} is not taken", hint, close=True)
-    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    has_body = request.given.get("content-length", "0") != "0" or "transfer-encoding" in request.given
     if media != JSON_MEDIA and (has_body or media):
         detail = f"Content-Type is {media or 'missing'}"
         raise FrameError(415, "media_type", detail, f"send Content-Type: {JSON_MEDIA}", close=True)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
+from starlette.types import Receive, Scope
 
 from strandline.server.frame import forbidden, unauthorized
 from strandline.server.routes import HttpRoute
@@ -22,12 +23,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class HttpRequest(Request):
+    """A request whose headers are looked up by their lower-case names, at the cost of a dictionary."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        super().__init__(scope, receive)
+        self.given = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
 @dataclass(slots=True)
 class HttpCall:
     """A request whose sender is known, and the server that it came to."""
 
     app: ServerApp
-    request: Request
+    request: HttpRequest
     route: HttpRoute
     token: AccessToken | None
     """Whose request it is; None for a route that is open."""

@@ -24,9 +24,10 @@ from strandline.values.keys import Key, key_digest
 _ETAG: Final = re.compile(r'"?([0-9]{1,19})"?')
 MANY_MEMBERS: Final = ("key", "events", "expected", "first", "append_id", "expire_after_s", "headers")
 NUMBER: Final = {"type": ["integer", "null"]}
+ANSWERED: Final = ("key", "first", "last", "partition", "offset", "timestamp", "duplicate")
 APPENDED: Final = {
     "type": "object",
-    "required": ["key", "first", "last", "partition", "offset", "timestamp", "duplicate"],
+    "required": list(ANSWERED),
     "properties": {
         "key": {"type": "string"},
         "first": NUMBER,
@@ -52,7 +53,7 @@ async def append(
     numbers: Any = True,
 ) -> Response:
     """Record events as one, or not at all; the answer comes when they are durable."""
-    given = call.request.headers
+    given = call.request.given
     appended = await call.app.aio.journal.append(
         key,
         _events(events, "events"),
@@ -64,7 +65,8 @@ async def append(
         numbers=numbers,
     )
     etag = {} if appended.last is None else {"ETag": f'"{appended.last}"'}
-    return json_response(appended, headers=etag)
+    told = {name: getattr(appended, name) for name in ANSWERED}
+    return json_response({**told, "key": str(appended.key)}, headers=etag)
 
 
 async def append_many(call: HttpCall, appends: Any) -> object:
