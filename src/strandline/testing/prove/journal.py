@@ -179,6 +179,8 @@ class Maker:
         grown = self.grown(key, 2)
         grown[1]["tags"] = list(range(len(TAGS)))
         all_: Call = ["carry", {"partition": None, "limit": None}]
+        if chance.random() < 0.3:  # without transactions these are its rows: it dies before the pointer
+            return [all_, grown, ["kill_carry", {"writes": 21, "limit": None}], ["replay", {}], *self.looks(), all_]
         purged: list[Call] = [all_, ["purge", {"key": key}]] if chance.random() < 0.4 else []
         killed: Call = ["kill_carry", {"writes": chance.randint(0, 30), "limit": None}]
         return [grown, *purged, killed, *self.looks(), all_]
