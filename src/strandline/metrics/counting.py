@@ -101,10 +101,10 @@ class Counting:
         self._after(seams.commit, lambda _, __, drafts: actions.observe(len(drafts)))
         self._of_reads()
 
-    def _of_appends(self) -> None:
+    def _answered(self) -> Callable[[Any, Any], None]:
+        """Return what counts an append, by its answer or error and the events that it was given."""
         appends = self._counter("appends", "Appends by what became of them", "outcome")
         events = self._counter("events_appended", "Events that appends have recorded")
-        seconds = self._histogram("append_seconds", "From the call of an append to its answer")
         recorded = appends.labels("recorded")
 
         def answered(answer: Any, given: Any) -> None:
@@ -115,6 +115,12 @@ class Counting:
             else:
                 recorded.inc()
                 events.inc(len(given))
+
+        return answered
+
+    def _of_appends(self) -> None:
+        answered = self._answered()
+        seconds = self._histogram("append_seconds", "From the call of an append to its answer")
 
         def append(method: Method) -> Method:
             def measured(journal: Any, key: Any, given: Any, **how: Any) -> Any:
