@@ -91,7 +91,6 @@ RARE: Final = (
     "projection.slices_ahead_of_their_range",
     "projection.switch_waits_for_a_host",
     "projection.switch_waits_for_events",
-    "projection.too_many_parked",
     "projection.transaction_cut_by_time",
     "projection.unknown_commit_came_through",
     "projection.waits_for_its_key",

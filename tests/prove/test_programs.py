@@ -33,6 +33,7 @@ SEEDS = [
 ALSO = {
     ("groups", "sqlite"): (229, 247, 383, 385, 401, 430),
     ("groups", "last-write-wins"): (24, 36, 75, 82, 130, 143, 189),
+    ("projections", "sqlite"): (78, 90, 108),
 }
 """Seeds whose programs come to rare paths that the first ones do not; they were looked for."""
 

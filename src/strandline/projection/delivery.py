@@ -276,8 +276,6 @@ class Delivery:
                 parked = self._state.store.parked(tx, self._state.claim.projection)
         step = decide(self._settings, max(attempts, self._settings.retries + 1), parked).step
         if step is RecoveryStep.FAIL:
-            if parked:
-                reached("projection.too_many_parked")
             raise RangeFailed(event.row, error)
         self.set_aside(event.row, step, attempts, error, event.before, done=done)
 

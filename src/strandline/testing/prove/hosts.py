@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 from threading import Event, Thread
 from typing import Any, Final
+from uuid import UUID
 
 from strandline.backends import backend_of
 from strandline.connect import Strandline
@@ -31,7 +32,8 @@ from strandline.urls import Url, sql_url
 
 MODULES: Final = (
     "projection.host", "projection.delivery", "projection.range_reader", "projection.range_runner",
-    "projection.range_state", "projection.live_feed", "projection.management", "query.pointer_watch",
+    "projection.range_state", "projection.live_feed", "projection.management", "projection.offset_store",
+    "query.pointer_watch",
 )  # fmt: skip
 """What waits, or looks at the time."""
 FEED_PAGES: Final = 4
@@ -60,11 +62,13 @@ class Stage:
 
     @contextmanager
     def ruling(self) -> Iterator[None]:
-        """Within, the parts of the product that run projections have this time, and no chance."""
+        """Within, the parts of the product that run projections have this time; no id or delay is by chance."""
+        chance = Random(0)
+        replaced = {"time": self, "random": chance, "uuid4": lambda: UUID(int=chance.getrandbits(128))}
         with ExitStack() as undo:
             for name in MODULES:
                 module = importlib.import_module(f"strandline.{name}")
-                for attribute, instead in (("time", self), ("random", Random(0))):
+                for attribute, instead in replaced.items():
                     if hasattr(module, attribute):
                         undo.callback(setattr, module, attribute, getattr(module, attribute))
                         setattr(module, attribute, instead)

@@ -66,7 +66,7 @@ class Run(OperatedRun):
 
     def check_switch(self, rows: list[Any]) -> None:
         """P88: a generation that serves now had done exactly what the other one had."""
-        if self.at_switch is None:
+        if self.at_switch is None or self.is_away:
             return
         number, theirs, mine = self.at_switch
         if any((row.generation, row.state) == (number, SERVING) for row in rows):
@@ -125,8 +125,7 @@ class Run(OperatedRun):
             self.do_host(0)
         if self.beats:
             self.do_pass_time(61)  # who died is known to be dead
-        if self.settings.get("on_failure", "fail") == "fail":
-            self.deadly.clear()  # it would die for ever
+        self.deadly.clear()  # a range that fails at it would try again, and die, for ever
         same, before = 0, None
         for _ in range(ROUNDS_MAX):
             self.do_pump(1)

@@ -263,6 +263,15 @@ class HostedRun(journal.Run):
 
         self.arm("after offsets.commit", nth or 1, lost)
 
+    def do_refuse(self, nth: int) -> None:
+        """The offset store is away for one transaction."""
+
+        def refused() -> None:
+            self.upset()
+            raise Unavailable("the offsets are away", code="away", hint="wait", applied="no")
+
+        self.arm("before offsets.write", nth or 1, refused)
+
     def arm(self, point: str, nth: int, act: Callable[[], None]) -> None:
         """Let something happen in the middle of a step of a host."""
 

@@ -80,7 +80,7 @@ class Maker(journal.Maker):
         key, slot = self.key(), self.slot()
         calls: list[Call] = [["append", {**self.append(), "key": key}], ["deadly", {"key": key}]]
         again: list[Call] = [["host", slot], ["pump", {"rounds": 2}]]
-        return [*calls, ["carry", {"partition": None, "limit": None}], *again * self.chance.randint(1, 4)]
+        return [*calls, ["carry", {"partition": None, "limit": None}], *again * self.chance.randint(3, 9)]
 
     def hanging(self) -> list[Call]:
         """A handler takes too long."""
@@ -97,10 +97,29 @@ class Maker(journal.Maker):
         arm: Call = ["meanwhile", {**at, "what": what}]
         return [grown, ["carry", {"partition": None, "limit": None}], arm, ["pump", {"rounds": chance.randint(1, 3)}]]
 
+    def not_given_back(self) -> list[Call]:
+        """A range cannot be given back as its projection is paused."""
+        again: Call = ["pump", {"rounds": self.chance.randint(1, 3)}]
+        return [again, ["pause", {}], ["refuse", {"nth": 2 + self.chance.randint(1, 2)}], again, ["resume", {}], again]
+
+    def many_keys(self) -> list[Call]:
+        """More keys than a feed remembers."""
+        calls: list[Call] = [["pump", {"rounds": 3}]]
+        calls += [["append", {**self.append(), "key": key, "count": 1}] for key in range(8)]
+        return [*calls, ["pump", {"rounds": 3}], ["carry", {"partition": None, "limit": 2}], ["pump", {"rounds": 2}]]
+
     def ahead(self) -> list[Call]:
         """Events that are carried late, partition by partition: a feed brings them first."""
         chance = self.chance
+        fed = {**host_settings(chance), "feed": True, "group_size": 2, "on_failure": "skip"}
+        for name in ("save_after", "save_within_s"):
+            fed.pop(name, None)
+        if chance.random() < 0.5:
+            fed = {"feed": True, "keys_in_memory_max": chance.choice((1, 2, 3)), "refresh_interval_s": 0.01}
+        slot = {"slot": 0}
         calls: list[Call] = [["pump", {"rounds": 3}]]
+        if chance.random() < 0.7:
+            calls = [["configure", {"settings": fed}], ["stop", slot], ["host", slot], *calls]
         for _ in range(chance.randint(1, 3)):
             calls += [
                 ["append", {**self.append(), "count": chance.choice((1, 3, 5))}] for _ in range(chance.randint(2, 6))
@@ -172,7 +191,9 @@ class Maker(journal.Maker):
             (1.5, self.deadly),
             (2, self.hanging),
             (2, self.removed),
-            (4, self.ahead),
+            (6, self.ahead),
+            (2, self.not_given_back),
+            (1.5, self.many_keys),
             (2, self.rebuilt),
             (2, lambda: [["skip", {"key": self.key(), "to": self.near()}]]),
             (3, lambda: [["settle", {}]]),
