@@ -205,6 +205,25 @@ def test_a_step_that_was_refused_for_a_cycle_leaves_none_of_its_edges(how: str) 
     assert g.problems() == []
 
 
+@pytest.mark.req("G12", "S5")
+def test_a_step_that_was_refused_for_a_cycle_takes_no_edge_of_others_along() -> None:
+    """What an earlier step declared stays, though the refused one declared it, too."""
+    g = Group("g")
+    g.empty("a", depends_on=["b"], undo="back")
+    with pytest.raises(CycleFound):
+        g.empty("back", is_rollback=True, depends_on=["a"], undo="a")
+    assert (g.graph.needs("back"), g.graph.dependents("a")) == (("a",), ("back",))
+    with pytest.raises(CycleFound):
+        g.empty("b", depends_on=["back"])
+    h = Group("h")
+    h.empty("back", is_rollback=True)
+    with pytest.raises(CycleFound):
+        h.empty("x", depends_on=["back"], undo="back")
+    with pytest.raises(CycleFound):
+        h.empty("x", depends_on=["y"], execute_on_failure=["back", "y"])
+    assert h.graph.order() == ["back"]
+
+
 @pytest.mark.req("G2")
 @pytest.mark.parametrize("kind", ["query", "insert", "update", "delete", "statement"])
 def test_each_kind_names_its_target(kind: str) -> None:

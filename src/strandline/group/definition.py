@@ -140,13 +140,14 @@ class Group:
 
     def _connect(self, step: Step) -> None:
         """Put a step behind what it waits for, and before its rollback steps; or leave the graph as it was."""
-        added: list[tuple[str, list[str]]] = []
+        added: list[tuple[str, list[str], bool]] = []
         for behind, before in [(step.name, step.behind()), *((name, [step.name]) for name in step.rollback_steps())]:
+            known, new = self.graph.has(behind), [one for one in before if not self.graph.has_edge(behind, one)]
             if cycle := self.graph.add(behind, before):
                 for done in reversed(added):
                     self.graph.remove(*done)
                 raise _cycle(cycle)
-            added.append((behind, before))
+            added.append((behind, new, known))
 
     # ------------------------------------------------------------ JSON
 

@@ -23,12 +23,20 @@ class Graph:
             self._dependents.setdefault(need, {})[step] = None
         return None
 
-    def remove(self, step: str, needs: Iterable[str]) -> None:
-        """Take back what the last call of `add` added."""
+    def has(self, step: str) -> bool:
+        """Whether it was added, or has to wait for others."""
+        return step in self._needs
+
+    def has_edge(self, step: str, need: str) -> bool:
+        """Whether a step waits for another by itself."""
+        return need in self._needs.get(step, ())
+
+    def remove(self, step: str, needs: Iterable[str], known: bool) -> None:
+        """Take back what the last call of `add` added. `known`: the graph had the step before."""
         for need in needs:
             self._needs[step].pop(need, None)
             self._dependents[need].pop(step, None)
-        if not self._needs[step]:
+        if not known:
             del self._needs[step]
 
     def needs(self, step: str) -> tuple[str, ...]:
