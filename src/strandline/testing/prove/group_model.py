@@ -304,7 +304,8 @@ class ModelGroup:
         """The answer of a handler."""
         self.seen[one.name].ran = True
         calls = {"refuse": 1 + ask.get("retries", 3), "refuse_once": 2}.get(ask["do"], 1)
-        self.end.asked[one.name] = calls
+        if not one.optional:  # nobody waits for that one
+            self.end.asked[one.name] = calls
         if ask["do"] == "foreign":
             self.model.foreign(ask.get("call") or {})
         if ask["do"] == "lock":
@@ -347,6 +348,7 @@ class ModelGroup:
         self.go_back(None)
 
     def _say_failed(self, name: str | None) -> None:
+        self.end.loose |= {one.name for one in self.steps if one.optional}
         for one in self.steps:
             seen = self.seen[one.name]
             if one.name == name:
