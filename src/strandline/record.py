@@ -58,7 +58,10 @@ _quoted: Final = re.compile(rb'["\\\x00-\x1f]').search
 
 
 class Record(NamedTuple):
-    """A record as it stands in the log. life, first and last: what a log that folds wrote beside it (`numbering`)."""
+    """A record as it stands in the log.
+
+    A log that folds wrote life, first and last beside it (`record_numbers`).
+    """
 
     partition: int
     offset: int

@@ -12,7 +12,8 @@ import pytest
 from strandline.errors import InvalidInput
 from strandline.fold import LifePurged
 from strandline.rows import KeyRun, event_rows
-from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW, numbered, tag_rows, tags_view
+from strandline.store.tag_numbers import number_events
+from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW, tag_rows, tags_view
 from strandline.values.actions import Append, Place
 from strandline.values.buckets import LENGTHS_US, bucket_start, bucket_text
 from strandline.values.events import EventRow, Life, RecordedEvent
@@ -61,7 +62,7 @@ def said(rows: Sequence[TagRow]) -> list[tuple[object, ...]]:
 def test_numbers() -> None:
     """A appends tagged, untagged, tagged: numbers 1 and 2 with seq_nrs 1 and 3; tags count for themselves."""
     tags = [("x",), (), ("x", "y"), ("y",)]
-    view, _, progress = numbered(events_of(tags), tags, (), HOUR)
+    view, _, progress = number_events(events_of(tags), tags, (), HOUR)
     assert [(row.tag, row.seq_nr, row.tag_seq_nr) for row in view] == [
         ("x", 1, 1),
         ("x", 3, 2),
@@ -78,7 +79,7 @@ def test_numbers() -> None:
 def test_a_row_is_whole_in_itself_and_linked() -> None:
     tags = [("x",), ("x",)]
     events = events_of(tags)
-    (one, two), _, _ = numbered(events, tags, (), HOUR)
+    (one, two), _, _ = number_events(events, tags, (), HOUR)
     assert (one.previous_timestamp, one.previous_seq_nr, one.link) == (0, 0, None)
     assert two.link == one.place
     assert RecordedEvent(Life(one.key, one.life), one.cells) == events[0].event
@@ -116,8 +117,8 @@ def test_cuts(seed: int) -> None:
     while at < len(events):
         end = min(len(events), at + dice.randint(1, 20))
         start = max(0, at - dice.randint(0, 15))  # the progress of these was written before the crash
-        view, placed, progress = numbered(events[start:end], tags[start:end], kept.values(), HOUR)
-        again = numbered(events[start:end], tags[start:end], kept.values(), HOUR)  # or it was lost with the crash
+        view, placed, progress = number_events(events[start:end], tags[start:end], kept.values(), HOUR)
+        again = number_events(events[start:end], tags[start:end], kept.values(), HOUR)  # or it was lost with the crash
         assert again == (view, placed, progress)
         for row in view:
             assert rows.setdefault((row.tag, row.place), row) == row
@@ -128,21 +129,21 @@ def test_cuts(seed: int) -> None:
     assert {(row.tag, row.seq_nr, row.tag_seq_nr, row.timestamp) for row in places.values()} == {
         (row.tag, row.seq_nr, row.tag_seq_nr, row.timestamp) for row in rows.values()
     }
-    assert numbered(events, tags, kept.values(), HOUR) == ([], [], []), "nothing is left to do"
+    assert number_events(events, tags, kept.values(), HOUR) == ([], [], []), "nothing is left to do"
 
 
 @pytest.mark.req("T17")
 def test_the_order_of_tags_and_repeats_of_one_change_nothing() -> None:
-    one = numbered(events_of([("x", "y")] * 3), [("x", "y")] * 3, (), HOUR)[0]
-    other = numbered(events_of([("x", "y")] * 3), [("y", "x", "y")] * 3, (), HOUR)[0]
+    one = number_events(events_of([("x", "y")] * 3), [("x", "y")] * 3, (), HOUR)[0]
+    other = number_events(events_of([("x", "y")] * 3), [("y", "x", "y")] * 3, (), HOUR)[0]
     assert said(one) == said(other)
 
 
 @pytest.mark.req("T16")
 def test_a_new_life_starts_again_at_one() -> None:
     tags = [("x",)] * 3
-    _, _, progress = numbered(events_of(tags), tags, (), HOUR)
-    view, _, _ = numbered(events_of(tags, life=2), tags, progress, HOUR)
+    _, _, progress = number_events(events_of(tags), tags, (), HOUR)
+    view, _, _ = number_events(events_of(tags, life=2), tags, progress, HOUR)
     assert [(row.life, row.tag_seq_nr) for row in view] == [(2, 1), (2, 2), (2, 3)]
 
 

@@ -18,7 +18,6 @@ from strandline.fold import EventsAppended, EventsDeleted, LifePurged, fold
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES
 from strandline.log.refusals import trimmed_away
-from strandline.numbering import action_left, check_numbers
 from strandline.points import reached
 from strandline.record import (
     VALUE_BYTES_MAX,
@@ -32,6 +31,7 @@ from strandline.record import (
     tag_count,
     time_of,
 )
+from strandline.record_numbers import check_numbers, salvaged_action
 from strandline.rows import DAMAGED_FORMS, KeyRun, PartitionBatch, Pointer, QuarantineRow, damaged_contents, event_rows
 from strandline.settings import Settings
 from strandline.store.api import KeyStates, Store, StoreSettings
@@ -224,7 +224,7 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
 
 
 def _unreadable(record: Record, reason: str, partitions: int) -> Decoded:
-    left = action_left(record)
+    left = salvaged_action(record)
     if left is not None and key_partition(left.key, partitions) != record.partition:
         left = None
     return Decoded(record, left, reason)

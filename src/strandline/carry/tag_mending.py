@@ -25,8 +25,8 @@ from zlib import crc32
 
 import orjson
 
+from strandline.carry.lost_tag_numbers import Member, recovered_numbers
 from strandline.carry.tag_findings import EventFacts, ExaminedRow, KeyFacts, Mending, TagRebuildCounts, kept_of, says
-from strandline.carry.tag_numbers import Member, numbers_of
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Pointer, life_of
@@ -335,7 +335,7 @@ class TagMender:
             members.append(Member(seq_nr, timestamp, told, follows, sure))
             before = seq_nr
         last = (progress.seq_nr, progress.tag_seq_nr) if progress is not None else None
-        return members, numbers_of(members, whole=head.delete_to == 0, last=last)
+        return members, recovered_numbers(members, whole=head.delete_to == 0, last=last)
 
     def _row_place(
         self,

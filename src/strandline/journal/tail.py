@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from strandline.fold import Effect, EventsAppended, FoldRules, LifePurged, fold
 from strandline.log.cursor import PAGE_BYTES
-from strandline.numbering import action_left, check_numbers
 from strandline.points import reached
 from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
+from strandline.record_numbers import check_numbers, salvaged_action
 from strandline.rows import DAMAGED_FORMS, damaged_contents, event_cells, life_of
 from strandline.values.actions import Action, Append, Place
 from strandline.values.events import Life, RecordedEvent
@@ -126,7 +126,7 @@ class KeyTail:
             except BadHeader:
                 action = None
             if action is None or action.key != key:
-                action = action_left(record)
+                action = salvaged_action(record)
                 if action is None:
                     continue
             place = self.place = make(Place, (partition, offset, timestamp))

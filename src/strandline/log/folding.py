@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from strandline.fold import Duplicate, FoldRules, RefusedAppend, fold
 from strandline.log.api import ActionDraft, Recorded
-from strandline.numbering import numbers_of
 from strandline.record import Record
+from strandline.record_numbers import numbers_of
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import State
 from strandline.values.tuples import make

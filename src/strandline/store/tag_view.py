@@ -1,30 +1,25 @@
-"""Tag views: from what the fold made of a key to rows under its tags.
+"""The views of tags: their tables, the rows that a run of a key's events adds to them, and the rows that a purge takes.
 
-Per event and tag, by the progress of its life: at or below its seq_nr, nothing to do; no progress yet, number 1 and no
-link; else the next number, and a link to the row before. So the same log gives the same rows, however it is cut into
-batches, and a batch that is repeated gives its rows the numbers that they have.
-
-A delete leaves tag rows alone. A purge takes all that is keyed by the life: progress tells the segments, their places
-tell the rows. Where events and their purge are in one cut, the rows are not written, but their places and progress
-are: a batch that was cut off earlier may have left the rows.
+`tag_numbers` gives the rows their numbers. A delete leaves tag rows alone. A purge takes all that is keyed by the life:
+progress tells the segments, their places tell the rows. Where events and their purge are in one cut, the rows are not
+written, but their places and progress are: a batch that was cut off earlier may have left the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from strandline.fold import LifePurged, segment_of
-from strandline.points import reached
 from strandline.rows import KeyRun
 from strandline.store.tables import Table, columns_of
+from strandline.store.tag_numbers import number_events
 from strandline.store.views import Row, Rows, Span, View
 from strandline.values.actions import EventHeader
 from strandline.values.buckets import LENGTHS_US
-from strandline.values.events import EventRow
 from strandline.values.heads import Head
-from strandline.values.tag_rows import TagBucket, TagPlace, TagProgress, TagRow, row_digest
+from strandline.values.tag_rows import TagBucket, TagPlace, TagProgress, TagRow
 from strandline.values.tuples import make
 
 TAG_VIEW: Final = Table(
@@ -77,47 +72,12 @@ def _is_tagged(event: EventHeader) -> bool:
 def tag_rows(cut: KeyRun, bucket_us: int) -> Rows:
     """The rows of a cut, numbered on from what was looked up for its key."""
     purged = isinstance(cut.ended_by, LifePurged)
-    view, places, moved = numbered(cut.events, cut.tags, cut.looked.get(TAG_PROGRESS, ()), bucket_us)
+    view, places, moved = number_events(cut.events, cut.tags, cut.looked.get(TAG_PROGRESS, ()), bucket_us)
     made: Rows = {TAG_PLACE: [*places], TAG_PROGRESS: [*moved]}
     if not purged:
         made[TAG_VIEW] = [*view]
         made[TAG_BUCKET] = [*dict.fromkeys([make(TagBucket, row[:2]) for row in view])]
     return made
-
-
-def numbered(
-    events: Iterable[EventRow], tags: Iterable[Sequence[str]], progress: Iterable[Row], bucket_us: int
-) -> tuple[list[TagRow], list[TagPlace], list[TagProgress]]:
-    """Tag rows, places and progress of events of one key in their order, each with its tags."""
-    last: dict[tuple[int, str], Sequence[Any]] = {(row[1], row[2]): row for row in progress}
-    view: list[TagRow] = []
-    places: list[TagPlace] = []
-    moved: dict[tuple[int, str], TagProgress] = {}
-    for event, labels in zip(events, tags, strict=True):
-        if not labels:
-            continue
-        key, life, segment, seq_nr, prev_seq_nr, _, _, _, timestamp, body, digest = event
-        bucket = timestamp // bucket_us
-        for tag in labels:
-            before = last.get((life, tag))
-            if before is None:
-                first, number, linked_at, linked_nr = seq_nr, 1, 0, 0
-            else:
-                _, _, _, first, linked_nr, number, linked_at = before
-                if seq_nr <= linked_nr:
-                    reached("tag.numbered_before")
-                    continue
-                number += 1
-            sealed = row_digest(tag, bucket, timestamp, key, life, number, linked_at, linked_nr, seq_nr)
-            row = (
-                tag, bucket, timestamp, key, life, number, linked_at, linked_nr, sealed, seq_nr, prev_seq_nr, body,
-                digest,
-            )  # fmt: skip
-            view.append(make(TagRow, row))
-            places.append(make(TagPlace, (key, life, segment, tag, seq_nr, timestamp, number)))
-            progressed = make(TagProgress, (key, life, tag, first, seq_nr, number, timestamp))
-            last[life, tag] = moved[life, tag] = progressed
-    return view, places, list(moved.values())
 
 
 # ---------------------------------------------------------------- what a purge takes

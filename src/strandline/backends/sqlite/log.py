@@ -42,9 +42,9 @@ from strandline.log.api import ActionDraft, Recorded, RecordPage
 from strandline.log.folding import HEAD_DAMAGED, known_states
 from strandline.log.refusals import check_holes, check_trim, last_older, trimmed
 from strandline.log.waiting import Arrivals
-from strandline.numbering import numbers_of
 from strandline.points import reached
 from strandline.record import Record
+from strandline.record_numbers import numbers_of
 from strandline.settings import PARTITIONS_DEFAULT, Settings
 from strandline.sql.api import Part
 from strandline.sql.steps import check_fixed, rules_in, rules_to_fix

@@ -37,8 +37,8 @@ import apsw
 import orjson
 
 from strandline.log.state_json import DamagedHead, check_state, state_digest, state_in, state_text
-from strandline.numbering import append_left
 from strandline.record import BadHeader, decode_header
+from strandline.record_numbers import salvaged_append
 from strandline.sql.statements import repeated, statement
 from strandline.values.actions import Append
 from strandline.values.heads import EndedLife, Head, Remembered, State, remembered_in, remembered_values
@@ -271,7 +271,7 @@ def _appended(key: str, partition: int, offset: int, first: int, last: int, head
         action = decode_header(header)
         if isinstance(action, Append) and action.key == key:
             return action
-    return append_left(key, partition, offset, first, last)
+    return salvaged_append(key, partition, offset, first, last)
 
 
 def rows(on: On, name: str, bindings: Any = ()) -> list[Any]:

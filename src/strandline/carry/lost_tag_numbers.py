@@ -1,4 +1,4 @@
-"""Which numbers the rows of a key and life have in the view of a tag. Pure.
+"""Recover the numbers of a key and life in a damaged view of a tag. Pure. (`store/tag_numbers.py` gives them first.)
 
 The journal proves that tagged events which follow each other in it have consecutive numbers: a *run*. Where a run
 begins is told by its rows, by the progress and, if nothing was ever deleted, by the journal itself: what most of them
@@ -30,8 +30,8 @@ class Member(NamedTuple):
     """Whether the journal is not damaged between the two, nor elsewhere if it does not prove what is between them."""
 
 
-def numbers_of(members: Sequence[Member], *, whole: bool, last: tuple[int, int] | None) -> list[int | None]:
-    """Their numbers; None where nothing proves one.
+def recovered_numbers(members: Sequence[Member], *, whole: bool, last: tuple[int, int] | None) -> list[int | None]:
+    """Return the number of each member; None where nothing proves one.
 
     `whole`: nothing was deleted; `last`: seq_nr and number of which the progress speaks.
     """

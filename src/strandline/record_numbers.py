@@ -1,12 +1,12 @@
-"""Numbering: what a log that folds by itself writes down beside each record, and what that is good for.
+"""The numbers that a log which folds by itself writes beside each record, and what they are good for.
 
     life, first, last    an append, and the numbers that its events got
     life, -, last        a delete, and the key's `delete_to` after it
     life, -, -           a purge, and the life that it ended
     -, -, -              what changed nothing; and every record of a log that does not fold
 
-Whoever folds the record later must come to the same. And if its header can no longer be read, that much of its action
-is still known: events of an append are there, but damaged; what was deleted or purged is gone.
+A later fold of the record must come to the same numbers. If the header can no longer be read, they salvage the action:
+events of an append are there, but damaged; deleted or purged events are gone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Numbers = tuple[int | None, int | None, int | None]
 
 
 def numbers_of(before: State, after: State, effect: Effect) -> Numbers:
-    """Life, first and last, as they stand beside a record that came to this effect."""
+    """Return life, first and last, as they stand beside a record that had this effect."""
     if type(effect) is EventsAppended:
         first, last, _, life = effect
         return life, first, last
@@ -42,7 +42,7 @@ def numbers_of(before: State, after: State, effect: Effect) -> Numbers:
 
 
 def check_numbers(record: Record, before: State, after: State, effect: Effect) -> None:
-    """`Corrupt.fold` if a fold comes to something else than what stands beside the record."""
+    """Raise `Corrupt.fold` if a fold comes to other numbers than those beside the record."""
     if record[6:] == numbers_of(before, after, effect) or type(effect) is PassedOver:
         return
     partition, offset, _, key, _, _, life, first, last = record
@@ -57,21 +57,21 @@ def check_numbers(record: Record, before: State, after: State, effect: Effect) -
     )
 
 
-def action_left(record: Record) -> Append | Delete | Purge | None:
-    """Return what is left of an action whose header cannot be read; None if nothing stands beside it."""
+def salvaged_action(record: Record) -> Append | Delete | Purge | None:
+    """Return the action of a record whose header cannot be read; None if no numbers stand beside it."""
     partition, offset, _, key, _, _, life, first, last = record
     if life is None or key is None or not is_key(key):
         return None
     if first is not None:
-        return None if last is None or last < first else append_left(key, partition, offset, first, last)
+        return None if last is None or last < first else salvaged_append(key, partition, offset, first, last)
     return Purge(key) if last is None else Delete(key, last)
 
 
-def append_left(key: str, partition: int, offset: int, first: int, last: int) -> Append | None:
-    """An append of which only its numbers are known: events without type and tags, and with no readable value.
+def salvaged_append(key: str, partition: int, offset: int, first: int, last: int) -> Append | None:
+    """Return an append of which only the numbers are known: events without type, tags and readable value.
 
-    Its id is unknown, so it gets one of its own, the same for everyone. It may have lifted the key's expiry, so there
-    is none after it: a journal that stays too long can be purged, one that was purged too early is gone.
+    Its id is unknown, so it gets a made one, the same for every reader. It may have lifted the key's expiry, so the key
+    has none after it: a journal that stays too long can be purged, one that was purged too early is gone.
     """
     if not 0 < first <= last < first + EVENTS_MAX:
         return None
