@@ -34,8 +34,8 @@ from strandline.group.targets import open_target
 from strandline.journal.journal import Journal
 from strandline.journal.status import Status, StatusSection, status_of, strandline_of
 from strandline.log.api import Log
-from strandline.projection.alive import ByBeat, ByLock
 from strandline.projection.host import Offsets
+from strandline.projection.liveness import FileLockLiveness, HeartbeatLiveness
 from strandline.projection.management import Projections
 from strandline.projection.offset_store import PART, OffsetStore
 from strandline.query.by_slices import SliceFeed
@@ -195,9 +195,9 @@ class Strandline:
         settings = replace(self.settings, schema="create" if create else "check")
         database = backend_of(place).open_database(place, PART, settings, None, fixed={})
         if place.path is None:
-            return Offsets(OffsetStore(database), lambda host: ByBeat())
+            return Offsets(OffsetStore(database), lambda host: HeartbeatLiveness())
         path = place.path.resolve()  # hosts find each other whatever links they were given
-        return Offsets(OffsetStore(database), lambda host: ByLock(path, host))
+        return Offsets(OffsetStore(database), lambda host: FileLockLiveness(path, host))
 
     def _offsets_url(self) -> Url:
         found = self._urls.projections if self._urls is not None else None

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from strandline.values.actions import KEEP_EXPIRY, NO_EXPIRY, Action, Append, Delete, Mark, Place, Purge
 from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head, Remembered, State
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 FOLD_VERSION: Final = 1
 EMPTY_SEGMENTS_MAX: Final = 100
@@ -128,19 +128,19 @@ def _append(state: State, action: Append, place: Place, rules: FoldRules) -> tup
     end = first + len(events) - 1
     if end > SEQ_NR_MAX:
         return state, RefusedAppend("seq_nr_range", seq_nr)
-    accepted = make(Remembered, (append_id, digest, first, end, offset, timestamp))
+    accepted = new_tuple(Remembered, (append_id, digest, first, end, offset, timestamp))
     if id_given:
         given = (*given, accepted)[-rules.append_ids_kept :]
     else:
         generated = accepted
     if new_expiry_us != KEEP_EXPIRY:
         expire_after_us = None if new_expiry_us == NO_EXPIRY else new_expiry_us
-    head = make(Head, (
+    head = new_tuple(Head, (
         end, delete_to, life, partition, offset, created, timestamp, expire_after_us,
         None if expire_after_us is None else timestamp + expire_after_us, segment_size, archive_to, end, delete_to,
         given, generated,
     ))  # fmt: skip
-    return head, make(EventsAppended, (first, end, prev, life))
+    return head, new_tuple(EventsAppended, (first, end, prev, life))
 
 
 def extended(head: Head, ids: tuple[bytes, ...], digest: str, place: Place) -> Head | None:
@@ -155,10 +155,10 @@ def extended(head: Head, ids: tuple[bytes, ...], digest: str, place: Place) -> H
     (_, delete_to, life, partition, _, created, _, expire_after_us, _, segment_size, archive_to, _, removed_to, given,
      _) = head  # fmt: skip
     _, offset, timestamp = place
-    return make(Head, (
+    return new_tuple(Head, (
         seq_nr, delete_to, life, partition, offset, created, timestamp, expire_after_us,
         None if expire_after_us is None else timestamp + expire_after_us, segment_size, archive_to, seq_nr, removed_to,
-        given, make(Remembered, (ids[-1].hex(), digest, seq_nr, seq_nr, offset, timestamp)),
+        given, new_tuple(Remembered, (ids[-1].hex(), digest, seq_nr, seq_nr, offset, timestamp)),
     ))  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _purge(state: State, action: Purge, place: Place) -> tuple[State, Effect]:
 
 def _new_head(place: Place, *, life: int, seq_nr: int, delete_to: int, segment_size: int) -> Head:
     partition, offset, timestamp = place
-    return make(Head, (
+    return new_tuple(Head, (
         seq_nr, delete_to, life, partition, offset, timestamp, timestamp, None, None, segment_size, 0, seq_nr,
         delete_to, (), None,
     ))  # fmt: skip

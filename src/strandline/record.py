@@ -26,7 +26,7 @@ from strandline.values.actions import EXPIRE_AFTER_US_MAX, KEEP_EXPIRY, Action, 
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import is_key
 from strandline.values.payloads import BYTES, JSON
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 RECORD_VERSION: Final = 1
 VALUE_BYTES_MAX: Final = 16 * 2**20
@@ -106,7 +106,7 @@ def encode_header(action: Action) -> bytes:
     if type(action) is Append and action[3:] == (False, action[4], None, None, KEEP_EXPIRY, None):
         key = action[0].encode()
         if not _quoted(key):  # most appends; the same bytes in a third of the time
-            events = _events_said(action[1]) if len(action[1]) == 1 else orjson.dumps(action[1])
+            events = _events_json(action[1]) if len(action[1]) == 1 else orjson.dumps(action[1])
             return sealed(_PLAIN_BODY % (key, events, action[2].encode(), action[4].encode()))
     return sealed(orjson.dumps(_fields(action)))
 
@@ -126,7 +126,7 @@ def decode_header(data: bytes | None) -> Action:
             except (ValueError, TypeError):
                 pass  # the long way tells what is wrong, if anything is
             else:
-                return make(Append, (*parts, None, None, KEEP_EXPIRY, None))
+                return new_tuple(Append, (*parts, None, None, KEEP_EXPIRY, None))
     if not data or not data.startswith(HEADER_START):
         raise BadHeader("foreign")
     if data[len(HEADER_START) : HEADER_SIGNED_AT] != b'%08x",' % zlib.crc32(data[HEADER_SIGNED_AT:], HEADER_OPENED):
@@ -154,7 +154,7 @@ def derived(records: Iterable[Record], before: int) -> list[Record]:
     derived = []
     for partition, offset, timestamp, key, header, *rest in records:
         before = time_of(timestamp, header, before)
-        derived.append(make(Record, (partition, offset, before, key, header, *rest)))
+        derived.append(new_tuple(Record, (partition, offset, before, key, header, *rest)))
     return derived
 
 
@@ -201,11 +201,12 @@ def _fields(action: Action) -> dict[str, Any]:
     if isinstance(action, Append):
         return _append_fields(action)
     if isinstance(action, Mark):
-        said = _said(key=action.key, at_least=action.at_least)
-        return {"v": RECORD_VERSION, "kind": "mark", "id": action.id, **said}
+        given = _without_nones(key=action.key, at_least=action.at_least)
+        return {"v": RECORD_VERSION, "kind": "mark", "id": action.id, **given}
     if isinstance(action, Delete):
-        return {"v": RECORD_VERSION, "kind": "delete", "key": action.key, "to": action.to, **_said(life=action.life)}
-    return {"v": RECORD_VERSION, "kind": "purge", "key": action.key, **_said(if_offset=action.if_offset)}
+        given = _without_nones(life=action.life)
+        return {"v": RECORD_VERSION, "kind": "delete", "key": action.key, "to": action.to, **given}
+    return {"v": RECORD_VERSION, "kind": "purge", "key": action.key, **_without_nones(if_offset=action.if_offset)}
 
 
 def _append_fields(action: Append) -> dict[str, Any]:
@@ -224,7 +225,7 @@ def _append_fields(action: Append) -> dict[str, Any]:
     return fields
 
 
-def _said(**fields: Any) -> dict[str, Any]:
+def _without_nones(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -241,7 +242,7 @@ def _append(fields: dict[str, Any]) -> Append:
     if headers is not None and (type(headers) is not dict or any(type(value) is not str for value in headers.values())):
         raise TypeError(headers)
     first, expected = get("first"), get("expected")
-    return make(
+    return new_tuple(
         Append,
         (
             _key(fields["key"]),
@@ -361,7 +362,7 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
                 (BYTES, payload_length) if payload_length < LENGTH_TOP else (JSON, payload_length - LENGTH_TOP)
             )
             if size + length == len(data):
-                return [make(Content, (form, data[size:], None))]
+                return [new_tuple(Content, (form, data[size:], None))]
     version, found, *lengths = struct.unpack_from(f"<BI{2 * count}I", data)
     if version != RECORD_VERSION or found != count:
         raise BadValue("undecodable")
@@ -380,7 +381,7 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
             form, end = BYTES, at + payload_length
         else:
             form, end = JSON, at + payload_length - LENGTH_TOP
-        contents.append(make(Content, (form, data[at:end], metadata)))
+        contents.append(new_tuple(Content, (form, data[at:end], metadata)))
         at = end
     if at != len(data):
         raise BadValue("undecodable")
@@ -406,7 +407,7 @@ def tag_count(headers: bytes, appends: int, events: int) -> int:
 def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None, value: bytes) -> str:
     """Return the digest that equal appends share: of their events with payloads, and of their headers in any order."""
     if len(events) == 1 and headers is None:
-        said = said_of(events[0])
+        said = digest_input(events[0])
     else:
         said = orjson.dumps((events, headers), option=orjson.OPT_SORT_KEYS if headers else None)
     if len(value) <= JOINED_BYTES_MAX:  # one call is quicker than two
@@ -417,12 +418,12 @@ def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None
 
 
 @lru_cache(maxsize=4096)
-def _events_said(events: tuple[EventHeader, ...]) -> bytes:
+def _events_json(events: tuple[EventHeader, ...]) -> bytes:
     return orjson.dumps(events)
 
 
 @lru_cache(maxsize=4096)
-def said_of(event: EventHeader) -> bytes:
+def digest_input(event: EventHeader) -> bytes:
     """Return the bytes of one event without headers that are hashed before the value."""
     return orjson.dumps(((event,), None))
 

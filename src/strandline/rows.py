@@ -18,7 +18,7 @@ from strandline.record import Content
 from strandline.values.actions import Append, Place
 from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, Life, bodies, plain_body
 from strandline.values.heads import State
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 
 class Pointer(NamedTuple):
@@ -65,8 +65,8 @@ class KeyRun:
     half-way is known by it."""
     tags: Sequence[Sequence[str]] = ()
     """The tags of each event; empty where none has any."""
-    looked: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
-    """What views looked up for the key: rows by table, as the cuts before this one left them."""
+    view_rows: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
+    """What views view_rows up for the key: rows by table, as the cuts before this one left them."""
     rows: dict[Any, list[Any]] = field(default_factory=dict)
     """What views make of it: rows by table."""
 
@@ -111,7 +111,7 @@ def event_rows(
     for seq_nr, prev, body, digest in event_cells(action, place, effect, contents):
         segment = (seq_nr - 1) // segment_size
         row = (key, number, segment, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest)
-        rows.append(make(EventRow, row))
+        rows.append(new_tuple(EventRow, row))
     return rows
 
 

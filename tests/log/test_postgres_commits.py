@@ -261,7 +261,7 @@ def test_a_writer_that_sleeps_in_its_transaction_loses_its_locks(url: str, monke
 
 
 def ended_at(log: PostgresLog) -> int:
-    with log.ending(partition_for(KEY)) as ended_at:
+    with log.ask_newest(partition_for(KEY)) as ended_at:
         return ended_at()
 
 
@@ -337,7 +337,7 @@ def test_all_sessions_that_are_ended_while_they_wait_are_replaced(url: str) -> N
             if held:
                 holder.execute(f'LOCK TABLE "{parsed(url).parameters["schema"]}".log_partition')
             with ExitStack() as asked:
-                ends = [asked.enter_context(log.ending(0)) for _ in range(CONNECTIONS_MAX)]
+                ends = [asked.enter_context(log.ask_newest(0)) for _ in range(CONNECTIONS_MAX)]
                 ended = 0
                 while held and ended < CONNECTIONS_MAX:
                     ended += len(other.execute(terminate).fetchall())

@@ -15,7 +15,7 @@ import strandline
 from strandline import Event, Key, LeaseHeld, Unavailable
 from strandline.backends.sqlite import database
 from strandline.connect import Strandline
-from strandline.projection.alive import Beat
+from strandline.projection.liveness import Beat
 from strandline.store.sql_store import SqlStore
 from strandline.testing import carry
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.query.acceptance import Acceptance, Candidate, Last, Looked, Way, end_of, judge, unseen
+from strandline.query.acceptance import Acceptance, Candidate, Last, StoreFacts, Way, end_of, judge, unseen
 
 KEY = "order|1"
-HEAD = Looked(life=2)
+HEAD = StoreFacts(life=2)
 
 
 def event(seq_nr: int, prev: int, *, life: int = 2, timestamp: int = 100) -> Candidate:
@@ -58,32 +58,32 @@ def test_row_4_the_next_one(way: Way) -> None:
 def test_row_5_deleted_before_anybody_saw_it(way: Way) -> None:
     late = event(9, 8)
     assert judge(late, Last(2, 5), way=way) is Acceptance.LOOK
-    assert judge(late, Last(2, 5), way=way, looked=Looked(2, delete_to=8)) is Acceptance.UNSEEN
+    assert judge(late, Last(2, 5), way=way, facts=StoreFacts(2, delete_to=8)) is Acceptance.UNSEEN
     assert unseen(late, Last(2, 5)) == 3
-    assert judge(late, Last(1, 5), way=way, looked=Looked(2, delete_to=8)) is Acceptance.ACCEPTED  # of another life
+    assert judge(late, Last(1, 5), way=way, facts=StoreFacts(2, delete_to=8)) is Acceptance.ACCEPTED  # of another life
 
 
 @pytest.mark.req("P34", "RP5")
 @pytest.mark.parametrize("way", Way)
 def test_row_6_a_hole(way: Way) -> None:
-    assert judge(event(9, 8), Last(2, 5), way=way, looked=Looked(2, delete_to=7)) is Acceptance.REJECTED
-    assert judge(event(9, 8), Last(1, 5), way=way, looked=HEAD) is Acceptance.REJECTED
-    here = Looked(2, before=(50, 8, KEY))  # that the event before is in the store does not make it done
-    assert judge(event(9, 8), Last(2, 5), way=way, looked=here, line=end_of(60)) is Acceptance.REJECTED
+    assert judge(event(9, 8), Last(2, 5), way=way, facts=StoreFacts(2, delete_to=7)) is Acceptance.REJECTED
+    assert judge(event(9, 8), Last(1, 5), way=way, facts=HEAD) is Acceptance.REJECTED
+    here = StoreFacts(2, before=(50, 8, KEY))  # that the event before is in the store does not make it done
+    assert judge(event(9, 8), Last(2, 5), way=way, facts=here, line=end_of(60)) is Acceptance.REJECTED
 
 
 @pytest.mark.req("P34", "P36")
 @pytest.mark.parametrize("last", [None, Last(2, 5)])
-@pytest.mark.parametrize("looked", [Looked(None), Looked(3), Looked(3, delete_to=20)])
-def test_what_was_purged_meanwhile_is_gone(last: Last | None, looked: Looked) -> None:
-    assert judge(event(9, 8), last, looked=looked) is Acceptance.GONE
+@pytest.mark.parametrize("facts", [StoreFacts(None), StoreFacts(3), StoreFacts(3, delete_to=20)])
+def test_what_was_purged_meanwhile_is_gone(last: Last | None, facts: StoreFacts) -> None:
+    assert judge(event(9, 8), last, facts=facts) is Acceptance.GONE
 
 
 @pytest.mark.req("P34")
 def test_row_7_below_the_line() -> None:
     for way in Way:
-        at = judge(event(6, 5), None, way=way, line=end_of(100), looked=HEAD)
-        above = judge(event(6, 5), None, way=way, line=end_of(99), looked=HEAD)
+        at = judge(event(6, 5), None, way=way, line=end_of(100), facts=HEAD)
+        above = judge(event(6, 5), None, way=way, line=end_of(99), facts=HEAD)
         assert at is (Acceptance.REJECTED if way is Way.LOOK_BACK else Acceptance.DUPLICATE)
         assert above is Acceptance.REJECTED
     assert judge(event(6, 5), None, way=Way.BACK_TRACK, line=end_of(100), strandline=False) is Acceptance.LATE
@@ -94,27 +94,27 @@ def test_row_7_below_the_line() -> None:
 def test_row_8_the_first_of_its_key(way: Way) -> None:
     assert judge(event(1, 0), None, way=way) is Acceptance.ACCEPTED
     assert judge(event(9, 8), None, way=way) is Acceptance.LOOK
-    assert judge(event(9, 8), None, way=way, looked=Looked(2, delete_to=8)) is Acceptance.ACCEPTED
+    assert judge(event(9, 8), None, way=way, facts=StoreFacts(2, delete_to=8)) is Acceptance.ACCEPTED
 
 
 @pytest.mark.req("P34", "P38")
 @pytest.mark.parametrize("way", Way)
 def test_row_9_its_row_was_forgotten(way: Way) -> None:
-    here = Looked(2, before=(60, 8, KEY))
-    assert judge(event(9, 8), None, way=way, line=end_of(60), looked=here) is Acceptance.ACCEPTED
-    assert judge(event(9, 8), None, way=way, line=end_of(59), looked=here) is Acceptance.REJECTED
+    here = StoreFacts(2, before=(60, 8, KEY))
+    assert judge(event(9, 8), None, way=way, line=end_of(60), facts=here) is Acceptance.ACCEPTED
+    assert judge(event(9, 8), None, way=way, line=end_of(59), facts=here) is Acceptance.REJECTED
 
 
 @pytest.mark.req("P34", "P38")
 def test_row_9_by_the_whole_order() -> None:
     """The line of a raw query is the place that it has read to: others may share that time."""
-    here = Looked(2, before=(60, 8, KEY))
-    assert judge(event(9, 8), None, line=(60, 8, KEY), looked=here) is Acceptance.ACCEPTED
-    assert judge(event(9, 8), None, line=(60, 8, "order|0"), looked=here) is Acceptance.REJECTED
-    assert judge(event(9, 8), None, line=(60, 7, "z"), looked=here) is Acceptance.REJECTED
+    here = StoreFacts(2, before=(60, 8, KEY))
+    assert judge(event(9, 8), None, line=(60, 8, KEY), facts=here) is Acceptance.ACCEPTED
+    assert judge(event(9, 8), None, line=(60, 8, "order|0"), facts=here) is Acceptance.REJECTED
+    assert judge(event(9, 8), None, line=(60, 7, "z"), facts=here) is Acceptance.REJECTED
 
 
 @pytest.mark.req("P34", "P38")
 @pytest.mark.parametrize("way", Way)
 def test_row_10_otherwise(way: Way) -> None:
-    assert judge(event(9, 8), None, way=way, looked=HEAD) is Acceptance.REJECTED
+    assert judge(event(9, 8), None, way=way, facts=HEAD) is Acceptance.REJECTED

@@ -67,7 +67,7 @@ def backlog_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     from strandline.values.events import EventRow, Life, plain_body
     from strandline.values.keys import partition_of
     from strandline.values.payloads import BYTES
-    from strandline.values.tuples import make
+    from strandline.values.tuples import new_tuple
 
     payload, append_id, began = os.urandom(PAYLOAD_BYTES), bytes(16), time.time_ns() // 1000
     with strandline.connect(**where) as s:
@@ -87,7 +87,7 @@ def backlog_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
             body = plain_body(1, 0, (partition, 0, timestamp), append_id, ("OrderPlaced", ()), BYTES, payload)
             digest = zlib.crc32(body, life.seed)
             row = (life.key, 1, 0, 1, 0, "order", life.slice, partition, timestamp, body, digest)
-            waiting[partition].append(make(EventRow, row))
+            waiting[partition].append(new_tuple(EventRow, row))
             if len(waiting[partition]) == AT_ONCE:
                 write(partition, timestamp)
         for partition in range(s.log.partitions):

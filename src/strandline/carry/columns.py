@@ -32,8 +32,8 @@ from strandline.record import (
     BadHeader,
     Record,
     decode_header,
+    digest_input,
     encode_value,
-    said_of,
     sealed,
 )
 from strandline.rows import KeyRun, PartitionBatch, life_of
@@ -42,7 +42,7 @@ from strandline.values.events import EventRow, plain_bodies
 from strandline.values.heads import Head, State
 from strandline.values.keys import key_partition
 from strandline.values.payloads import BYTES
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 
 def _slice(start: int, stop: int | None) -> Callable[[Any], bytes]:
@@ -209,7 +209,7 @@ class _PlainHeaders(dict[bytes, tuple[str | None, int, EventHeader, bytes]]):
             if isinstance(action, Append) and len(action.events) == 1:
                 key, events = action.key, action.events
                 if action == Append(key, events, "0" * 32, False, "0" * 32):
-                    return key, key_partition(key, self._partitions), events[0], said_of(events[0])
+                    return key, key_partition(key, self._partitions), events[0], digest_input(events[0])
         return None, -1, ("", ()), b""
 
 
@@ -307,7 +307,7 @@ class _Numbered:
                 self.types[these], self.slices[these], repeat(partition), clock[these], packed,
                 map(crc32, packed, self.seeds[these]), strict=False,
             )  # fmt: skip
-            made += map(make, repeat(EventRow), columns)
+            made += map(new_tuple, repeat(EventRow), columns)
         return made
 
 
@@ -324,13 +324,13 @@ def _folded(
     """The head after a run, and what came of its first append; None if it must go one by one."""
     partition, offset, _, _, header, _, _, _, _ = plain.records[start]
     events, digest = (plain.events[start],), _digest(header).decode()
-    action = make(Append, (key, events, plain.ids[start].hex(), False, digest, None, None, KEEP_EXPIRY, None))
-    head, effect = fold(state, action, make(Place, (partition, offset, clock[start])), rules)
+    action = new_tuple(Append, (key, events, plain.ids[start].hex(), False, digest, None, None, KEEP_EXPIRY, None))
+    head, effect = fold(state, action, new_tuple(Place, (partition, offset, clock[start])), rules)
     if not (isinstance(effect, EventsAppended) and isinstance(head, Head)):
         return None
     if end - start > 1:
         _, offset, _, _, header, _, _, _, _ = plain.records[end - 1]
-        place = make(Place, (partition, offset, clock[end - 1]))
+        place = new_tuple(Place, (partition, offset, clock[end - 1]))
         more = extended(head, plain.ids[start:end], _digest(header).decode(), place)
         if more is None:
             return None

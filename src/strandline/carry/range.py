@@ -39,7 +39,7 @@ from strandline.store.views import View, add_rows
 from strandline.values.actions import Action, Append, Mark, Place, Purge
 from strandline.values.heads import Head, State
 from strandline.values.keys import key_partition
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 PREPARE_ATTEMPTS_MAX = 5
 PAGE_RECORDS: Final = 2000
@@ -219,7 +219,7 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
         elif key is not None and key_partition(key, partitions) != partition:
             decoded.append(Decoded(record, None, "partition"))
         else:
-            decoded.append(make(Decoded, (record, action, "")))
+            decoded.append(new_tuple(Decoded, (record, action, "")))
     return decoded, None
 
 
@@ -270,7 +270,7 @@ def prepare(
         if isinstance(action, Mark):
             continue
         moved, key = max(moved, timestamp), action.key
-        place = make(Place, (partition, offset, timestamp))
+        place = new_tuple(Place, (partition, offset, timestamp))
         before = states.get(key)
         state, effect = fold(before, action, place, rules)
         if life is not None:

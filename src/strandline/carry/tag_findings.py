@@ -48,13 +48,13 @@ class ExaminedRow(NamedTuple):
     timestamp: int
     """Where it belongs: what a whole body says, else where it stands."""
     seq_nr: int
-    sound: bool
+    body_ok: bool
     """Whether body and digest are those of an event of this key and life with this tag."""
     foreign: bool
     """Whether they are those of an event without this tag."""
-    blank: bool
+    is_filler: bool
     """Whether it only fills the place of an event that was skipped."""
-    right: bool
+    link_ok: bool
     """Whether number and link are what was written."""
 
     @property
@@ -139,18 +139,18 @@ class Mending:
         return sum(len(rows) for rows in (*self.anew.values(), *self.gone.values()))
 
 
-def kept_of(
+def choose_rows(
     found: Sequence[ExaminedRow], journal: KeyFacts, delete_to: int, named: Collection[tuple[int, int]]
 ) -> tuple[dict[int, ExaminedRow], list[ExaminedRow]]:
     """Divide the rows of a key and life into those that stand for an event, by seq_nr, and the others.
 
     `named` are the places (timestamp, seq_nr) that places and progress speak of; links of rows name others.
     """
-    links = {(each.row.previous_timestamp, each.row.previous_seq_nr) for each in found if each.right}
+    links = {(each.row.previous_timestamp, each.row.previous_seq_nr) for each in found if each.link_ok}
 
     def worth(each: ExaminedRow) -> tuple[bool, ...]:
         place = each.timestamp, each.seq_nr
-        return each.at_home, each.sound, place in links or place in named, each.right
+        return each.at_home, each.body_ok, place in links or place in named, each.link_ok
 
     kept: dict[int, ExaminedRow] = {}
     extra: list[ExaminedRow] = []
@@ -173,10 +173,10 @@ def _belongs(found: ExaminedRow, journal: KeyFacts, delete_to: int) -> bool:
         return False
     if seq_nr <= delete_to or journal.doubts(seq_nr, seq_nr):
         return True
-    return found.blank and not journal.has(seq_nr)  # of an event that was skipped
+    return found.is_filler and not journal.has(seq_nr)  # of an event that was skipped
 
 
-def says(standing: ExaminedRow, place: tuple[Any, ...], told: EventFacts) -> bool:
+def matches(standing: ExaminedRow, place: tuple[Any, ...], told: EventFacts) -> bool:
     """Return whether a row says what the journal does."""
     row = standing.row
-    return standing.sound and (*row[:10], row[10], row[12]) == (*place, told.prev_seq_nr, told.digest)
+    return standing.body_ok and (*row[:10], row[10], row[12]) == (*place, told.prev_seq_nr, told.digest)

@@ -26,7 +26,15 @@ from zlib import crc32
 import orjson
 
 from strandline.carry.lost_tag_numbers import Member, recovered_numbers
-from strandline.carry.tag_findings import EventFacts, ExaminedRow, KeyFacts, Mending, TagRebuildCounts, kept_of, says
+from strandline.carry.tag_findings import (
+    EventFacts,
+    ExaminedRow,
+    KeyFacts,
+    Mending,
+    TagRebuildCounts,
+    choose_rows,
+    matches,
+)
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Pointer, life_of
@@ -161,7 +169,7 @@ class TagMender:
         named = {(timestamp, seq_nr) for seq_nr, (timestamp, _) in places.items()}
         if progress is not None:
             named.add((progress.timestamp, progress.seq_nr))
-        kept, extra = kept_of(found, journal, head.delete_to, named)
+        kept, extra = choose_rows(found, journal, head.delete_to, named)
         members, numbers = self._members(journal, kept, places, progress, head)
         mending = Mending.none()
         mending.counts.keys = 1
@@ -187,7 +195,7 @@ class TagMender:
                 places.pop(seq_nr, None)
                 continue
             if told is not None:
-                if standing is None or not says(standing, place, told):
+                if standing is None or not matches(standing, place, told):
                     wanted[seq_nr] = place
             elif standing is not None and standing.row[:10] != place:
                 self._moved(standing, place, mending)
@@ -292,7 +300,7 @@ class TagMender:
                 row = tag_row_at(self._store, self._tag, (timestamp, life.key, seq_nr))
                 if row is not None and row.life == life.number:
                     found.append(self._found(row, life))
-                    if found[-1].right and row.previous_seq_nr:
+                    if found[-1].link_ok and row.previous_seq_nr:
                         places = places | {(row.previous_timestamp, row.previous_seq_nr)}
         return found
 
@@ -326,7 +334,7 @@ class TagMender:
             standing = kept.get(seq_nr)
             timestamp, told = places.get(seq_nr, (0, None))
             if standing is not None:
-                timestamp, told = standing.timestamp, standing.row.tag_seq_nr if standing.right else told
+                timestamp, told = standing.timestamp, standing.row.tag_seq_nr if standing.link_ok else told
             if seq_nr in journal.tagged:
                 timestamp = journal.tagged[seq_nr].timestamp
             follows = before > head.delete_to and journal.whole_between(before, seq_nr)
@@ -350,7 +358,7 @@ class TagMender:
         before, linked_at, linked_nr = linked
         if number == 1:
             linked_at = linked_nr = 0
-        elif before != number - 1 and standing is not None and standing.right:
+        elif before != number - 1 and standing is not None and standing.link_ok:
             linked_at, linked_nr = standing.row.previous_timestamp, standing.row.previous_seq_nr  # that row was lost
         elif before is None or (before != number - 1 and not member.sure):
             return None
@@ -494,7 +502,7 @@ class TagMender:
             mending.counts.extra += 1
             found = self._found(row, life_of(row.key, row.life))
             home = found.timestamp, row.key, found.seq_nr
-            lives = self._partitioned and found.sound and not self._is_ended(partition, row)
+            lives = self._partitioned and found.body_ok and not self._is_ended(partition, row)
             if lives and tag_row_at(self._store, self._tag, home) is None:
                 back = self._at_home(row, found)
                 mending.put(TAG_VIEW, back)
@@ -544,7 +552,7 @@ class TagMender:
             state = look.states.get(row.key)
             if not isinstance(state, Head) or state.life != row.life:
                 over = state is not None and row.life < state.life + isinstance(state, EndedLife)
-                if not over and self._found(row, life_of(row.key, row.life)).sound:
+                if not over and self._found(row, life_of(row.key, row.life)).body_ok:
                     lifeless += 1
                 else:
                     extra.append(row)
@@ -556,7 +564,7 @@ class TagMender:
                     extra.append(row)
                 elif place == row.timestamp:
                     continue
-                elif (found.sound or found.right) and not self._is_row(place, row):
+                elif (found.body_ok or found.link_ok) and not self._is_row(place, row):
                     placeless.append((row, segment))
                 else:
                     extra.append(row)

@@ -214,7 +214,7 @@ def _encoded(
     event_bytes_max, left = settings.event_bytes_max, settings.append_bytes_max
     for event in events:
         if not isinstance(event, Event):
-            raise _at(len(headers), "events_type", "", "not an Event", "a list of Event", event)
+            raise _refused_append(len(headers), "events_type", "", "not an Event", "a list of Event", event)
         payload = event.payload
         if type(payload) is bytes:
             form, data = BYTES, payload
@@ -246,7 +246,7 @@ def _payload(payload: object, index: int) -> tuple[int, bytes]:
 def _metadata(metadata: object, index: int, most: int) -> bytes:
     field = f"events[{index}].metadata"
     if not isinstance(metadata, dict):
-        raise _at(index, "payload_type", ".metadata", "not a JSON object", "a dict, or None", metadata)
+        raise _refused_append(index, "payload_type", ".metadata", "not a JSON object", "a dict, or None", metadata)
     data = encode_json(metadata, field)
     if len(data) > most:
         raise _too_large("event_too_large", field, len(data), most)
@@ -259,7 +259,7 @@ def _type(type_: object, index: int) -> str:
         type_ = "".join((type_,))  # the text of a subclass, such as a member of an enumeration
         wrong = _type_wrong(type_)
     if wrong:
-        raise _at(
+        raise _refused_append(
             index,
             "events_type",
             ".type",
@@ -439,7 +439,7 @@ def state_bytes(state: object, most: int) -> tuple[int, bytes]:
     return form, data
 
 
-def _at(index: int, code: str, part: str, wrong: str, allowed: str, got: object) -> InvalidInput:
+def _refused_append(index: int, code: str, part: str, wrong: str, allowed: str, got: object) -> InvalidInput:
     return invalid(code, f"events[{index}]{part}", wrong, allowed=allowed, got=got, hint=f"give {allowed}")
 
 

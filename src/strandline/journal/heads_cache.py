@@ -41,7 +41,7 @@ CUT_EVERY_S: Final = 0.5
 BACK_OFF_S: Final = 1.0
 BYTES_A_KEY: Final = 4096
 """A partition keeps so many bytes for each key that it may keep."""
-Look = tuple[Pointer, State]
+SeenState = tuple[Pointer, State]
 _logger = logging.getLogger(__name__)
 
 
@@ -77,7 +77,7 @@ class HeadsCache:
         most_s = self._settings.heads_cache_wait_s
         return following.fold(key, pointer, state, to, most_s if wait_s is None else min(most_s, wait_s))
 
-    def hold(self, key: str, partition: int, look: Callable[[], Look]) -> Hold | None:
+    def hold(self, key: str, partition: int, look: Callable[[], SeenState]) -> Hold | None:
         """Keep what comes after a pointer until the hold is released: the pointer, and the state taken with it.
 
         If all that the key did since somebody looked is here, that look still holds, and nobody has to look again.
@@ -118,7 +118,7 @@ class Hold:
 
     __slots__ = ("_partition", "pointer", "state")
 
-    def __init__(self, partition: _Partition, seen: Look) -> None:
+    def __init__(self, partition: _Partition, seen: SeenState) -> None:
         self._partition = partition
         self.pointer, self.state = seen
         partition.held[self.pointer.offset] += 1
@@ -167,7 +167,7 @@ class _Following:
             return None
         return partition.known(key, pointer.offset, state, to)
 
-    def seen(self, key: str, number: int) -> Look | None:
+    def seen(self, key: str, number: int) -> SeenState | None:
         if not self._partitions or self.ended.is_set():
             return None
         partition = self._partitions[number]
@@ -175,7 +175,7 @@ class _Following:
             actions = partition.keys.get(key)
             return None if actions is None else actions.seen
 
-    def hold(self, key: str, number: int, look: Callable[[], Look]) -> Hold | None:
+    def hold(self, key: str, number: int, look: Callable[[], SeenState]) -> Hold | None:
         if not self._partitions or self.ended.is_set():
             return None
         partition = self._partitions[number]
@@ -264,7 +264,7 @@ class _Actions:
 
     def __init__(self, after: int) -> None:
         self.after = after
-        self.seen: Look | None = None
+        self.seen: SeenState | None = None
         self.offsets: list[int] = []
         self.timestamps: list[int] = []
         self.headers: list[bytes] = []

@@ -18,7 +18,7 @@ from threading import Condition, Lock, RLock
 from typing import Final, TypeVar, cast
 
 from strandline.errors import StrandlineError, Unavailable
-from strandline.journal.heads_cache import HeadsCache, Hold, Look
+from strandline.journal.heads_cache import HeadsCache, Hold, SeenState
 from strandline.journal.tail import KeyTail
 from strandline.journal.verdict import is_plain
 from strandline.log.answer_future import AnswerFuture
@@ -34,7 +34,7 @@ from strandline.values.actions import Mark
 T = TypeVar("T")
 
 PATIENCE_LEAST_S: Final = 0.01
-NO_LOOKS: Final[Mapping[str, Look | Unavailable]] = {}
+NOTHING_SEEN: Final[Mapping[str, SeenState | Unavailable]] = {}
 THREADS: Final = 4
 """Threads that wait for the verdicts of appends that nobody waits for."""
 
@@ -97,7 +97,7 @@ class _PendingDraft:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.row: _WakeQueue | None = None
-        self.seen: Look | None = None
+        self.seen: SeenState | None = None
         self.hold: Hold | None = None
         self.recorded: Recorded | None = None
         self.error: StrandlineError | None = None
@@ -266,7 +266,7 @@ class Judge:
 
     # ------------------------------------------------------------ before and after
 
-    def _looks(self, drafts: Sequence[ActionDraft], numbers: Sequence[bool]) -> Mapping[str, Look | Unavailable]:
+    def _looks(self, drafts: Sequence[ActionDraft], numbers: Sequence[bool]) -> Mapping[str, SeenState | Unavailable]:
         """Look up, in one request, all keys that have to be."""
         keys = {
             key: draft.partition
@@ -275,7 +275,7 @@ class Judge:
             and not (self._heads is not None and self._heads.holds(key, draft.partition))
         }
         if len(keys) < 2:
-            return NO_LOOKS
+            return NOTHING_SEEN
         try:
             return look_at_all(self._store, keys)
         except Unavailable as error:
@@ -284,7 +284,7 @@ class Judge:
             return {}  # it may be one key's: each is looked up by itself
 
     def _sent(
-        self, draft: ActionDraft, numbers: bool, looks: Mapping[str, Look | Unavailable]
+        self, draft: ActionDraft, numbers: bool, looks: Mapping[str, SeenState | Unavailable]
     ) -> _PendingDraft | StrandlineError:
         """A call on its way, or why it is not."""
         try:
@@ -301,7 +301,7 @@ class Judge:
         return call
 
     def _call(
-        self, draft: ActionDraft, numbers: bool, looks: Mapping[str, Look | Unavailable] = NO_LOOKS
+        self, draft: ActionDraft, numbers: bool, looks: Mapping[str, SeenState | Unavailable] = NOTHING_SEEN
     ) -> _PendingDraft:
         """A call with pointer and head, if a verdict is wanted. A plain append needs the log alone."""
         call = _PendingDraft(time.monotonic() + self._settings.append_timeout_s)
@@ -309,7 +309,7 @@ class Judge:
         if key is None:
             return call
 
-        def look() -> Look:
+        def look() -> SeenState:
             found = looks.get(key)
             if isinstance(found, Unavailable):
                 raise own_error(found)
@@ -353,7 +353,7 @@ class Judge:
         except StrandlineError:
             return recorded
 
-    def _read(self, key: str, seen: Look, recorded: Recorded, deadline: float) -> Recorded:
+    def _read(self, key: str, seen: SeenState, recorded: Recorded, deadline: float) -> Recorded:
         pointer, state = seen
         to = recorded.place.offset if recorded.place is not None else -1
         tail = KeyTail(key, state, self._store.settings.rules, to=0, bytes_max=0)

@@ -77,10 +77,10 @@ class JournalReader:
         self.rules = store.settings.rules
         self._heads = heads
 
-    def _ending(self, key: str, partition: int) -> AbstractContextManager[Callable[[], int]]:
+    def _ask_newest(self, key: str, partition: int) -> AbstractContextManager[Callable[[], int]]:
         """Where the log ends now, exactly: its newest offset, or a Mark where the log cannot say that."""
         if self.log.exact:
-            return cast(ExactLog, self.log).ending(partition)
+            return cast(ExactLog, self.log).ask_newest(partition)
         marking = Marking(self.settings.append_timeout_s)
         action = Mark(key, new_id())
         cast(InexactLog, self.log).send(ActionDraft(partition, action, encode_header(action)), marking.answered)
@@ -88,14 +88,14 @@ class JournalReader:
 
     def end_of(self, key: str, partition: int) -> int:
         """Wait for the end of a key's partition, and return it."""
-        with self._ending(key, partition) as ended_at:
+        with self._ask_newest(key, partition) as ended_at:
             return ended_at()
 
     def _looked(self, key: str, partition: int, mark: int | None) -> tuple[int, Pointer, State]:
         """The mark, and what the store has of the key. The log is asked for the one while the store says the other."""
         if mark is not None:
             return mark, *look_at(self.store, key, partition)
-        with self._ending(key, partition) as ended_at:
+        with self._ask_newest(key, partition) as ended_at:
             pointer, state = look_at(self.store, key, partition)
             return ended_at(), pointer, state
 

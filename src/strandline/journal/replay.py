@@ -39,7 +39,7 @@ from strandline.store.scans import events_of
 from strandline.values.events import EventRow, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import SLICES, is_key, slice_of
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 PAGE: Final = 2000
 FIRST_PAGE: Final = 100
@@ -81,7 +81,7 @@ class Replay:
 
     def pages(self) -> Iterator[list[EventRow]]:
         """Store, then tail."""
-        with PutAside(self._reader, self._wanted) as aside:
+        with SpilledTail(self._reader, self._wanted) as aside:
             aside.read(self._pointer())
             hiding: dict[str, State] = {}
             for portion in aside.portions if aside.removing else ():
@@ -114,7 +114,7 @@ class Replay:
                 rows = list(filter(shown, rows))
             yield rows
 
-    def _added(self, portion: Portion, bound: int, end: int) -> Iterator[list[EventRow]]:
+    def _added(self, portion: TailShard, bound: int, end: int) -> Iterator[list[EventRow]]:
         """Yield the events that a part of the tail adds above the time up to which the store was read."""
         before = self._before(portion)
         after = self._after(portion, before)
@@ -151,13 +151,13 @@ class Replay:
         events = Reading(self._reader, made, 1, head.seq_nr, cut=self._wanted.cut).events()
         return (event for event in events if event.life == head.life)
 
-    def _before(self, portion: Portion, among: Container[str] | None = None) -> dict[str, State]:
+    def _before(self, portion: TailShard, among: Container[str] | None = None) -> dict[str, State]:
         """The states in the store of a portion's keys, or of those among these."""
         keys = {key for key, _ in portion if among is None or key in among}
         states = self._store.look(self._wanted.partition, keys).states
         return {key: states.get(key) for key in keys}
 
-    def _after(self, portion: Portion, states: dict[str, State]) -> dict[str, State]:
+    def _after(self, portion: TailShard, states: dict[str, State]) -> dict[str, State]:
         """The states of these keys after a portion."""
         tails = self._tails(states, to=0)
         for key, record in portion:
@@ -178,11 +178,11 @@ def remains(row: EventRow, state: State) -> bool:
     return isinstance(state, Head) and row.life == state.life and row.seq_nr > state.delete_to
 
 
-class Portion:
+class TailShard:
     """Records of some keys with these, in a file that has them in memory while they are few."""
 
     def __init__(self, bytes_max: int) -> None:
-        self.file = SpooledTemporaryFile(max(1, bytes_max), prefix="strandline-")  # noqa: SIM115 - closed by PutAside
+        self.file = SpooledTemporaryFile(max(1, bytes_max), prefix="strandline-")  # noqa: SIM115 - closed by SpilledTail
 
     def put(self, records: list[tuple[Any, ...]]) -> None:
         packed = marshal.dumps(records)
@@ -192,10 +192,10 @@ class Portion:
         self.file.seek(0)
         while length := self.file.read(_LENGTH.size):
             for values in marshal.loads(self.file.read(*_LENGTH.unpack(length))):  # noqa: S302 - we wrote it ourselves
-                yield values[3], make(Record, values)
+                yield values[3], new_tuple(Record, values)
 
 
-class PutAside(ExitStack):
+class SpilledTail(ExitStack):
     """The tail of a partition up to a cut, in portions: all records of a key are in one.
 
     `removing`: the keys that may have lost something in it. `end`: the timestamp of the cut, or above it where the
@@ -207,7 +207,7 @@ class PutAside(ExitStack):
         self._reader, self._wanted = reader, wanted
         self.removing: set[str] = set()
         self.end = LAST
-        self.portions: list[Portion] = []
+        self.portions: list[TailShard] = []
 
     def read(self, pointer: Pointer) -> None:
         """Read it, from a pointer on."""
@@ -215,7 +215,7 @@ class PutAside(ExitStack):
         settings, log = self._reader.settings, self._reader.log
         # Nobody knows how large the tail is before it was read; how many records it has at most says enough.
         count = max(1, min(PORTIONS_MAX, (cut - pointer.offset) // PORTION_RECORDS))
-        self.portions = [Portion(settings.tail_buffer_bytes // count) for _ in range(count)]
+        self.portions = [TailShard(settings.tail_buffer_bytes // count) for _ in range(count)]
         for portion in self.portions:
             self.enter_context(portion.file)
         cursor = PartitionCursor(log, partition, pointer.offset, pointer.timestamp)

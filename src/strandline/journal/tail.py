@@ -21,7 +21,7 @@ from strandline.values.actions import Action, Append, Place
 from strandline.values.events import Life, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, State
 from strandline.values.payloads import BYTES, JSON
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 EVENT_OVERHEAD_BYTES: Final = 512
 """What an event in the buffer takes beside its value, roughly."""
@@ -129,7 +129,7 @@ class KeyTail:
                 action = salvaged_action(record)
                 if action is None:
                     continue
-            place = self.place = make(Place, (partition, offset, timestamp))
+            place = self.place = new_tuple(Place, (partition, offset, timestamp))
             before = state
             state, effect = fold(before, action, place, rules)
             self.effect = effect

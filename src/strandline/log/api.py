@@ -132,7 +132,7 @@ class ExactLog(Log, Protocol):
     def now(self) -> int:
         """Return the time by its own clock (µs), from which timestamps come; it need not be this machine's."""
 
-    def ending(self, partition: int) -> AbstractContextManager[Callable[[], int]]:
+    def ask_newest(self, partition: int) -> AbstractContextManager[Callable[[], int]]:
         """Ask for the newest offset of a partition. Within, what is given waits for the answer, and must be called."""
 
 

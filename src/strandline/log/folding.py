@@ -11,7 +11,7 @@ from strandline.record import Record
 from strandline.record_numbers import numbers_of
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import State
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 HEAD_DAMAGED: Final = Recorded(None)
 
@@ -64,7 +64,7 @@ def fold_drafts(
         offset, timestamp = offset + 1, max(clock(), timestamp + 1)
         if type(action) is Mark and action.at_least is not None:
             timestamp = max(timestamp, action.at_least)
-        place = make(Place, (partition, offset, timestamp))
+        place = new_tuple(Place, (partition, offset, timestamp))
         key = action.key
         effect, state = None, None
         life = first = last = None
@@ -77,7 +77,7 @@ def fold_drafts(
             life, first, last = numbers_of(before, state, effect)
             if state is not before:
                 changed[key] = state
-        records.append(make(Record, (partition, offset, timestamp, key, header, value, life, first, last)))
-        ends[partition] = make(PartitionEnd, (offset, timestamp))
-        answers.append(make(Recorded, (place, True, effect, state)))
+        records.append(new_tuple(Record, (partition, offset, timestamp, key, header, value, life, first, last)))
+        ends[partition] = new_tuple(PartitionEnd, (offset, timestamp))
+        answers.append(new_tuple(Recorded, (place, True, effect, state)))
     return Folded(answers, records, changed)

@@ -315,8 +315,8 @@ class SparkHost(Host):
             )
         return super()._begin(projection, offsets)
 
-    def _look_around(self) -> bool:
-        seen = super()._look_around()
+    def _tick_all(self) -> bool:
+        seen = super()._tick_all()
         self._cluster.check(waits=self._in_round)
         if self.until is not None and not self._waiting and self.until():
             self.stop()

@@ -111,7 +111,7 @@ class Replication:
     def rounds(self) -> Iterator[list[int]]:
         return marks.rounds(self._s.log, self._s.store)
 
-    def left(self, ends: Sequence[int]) -> list[int]:
+    def unfinished(self, ends: Sequence[int]) -> list[int]:
         pointers = self._s.store.pointers()
         return [pointer.partition for pointer, end in zip(pointers, ends, strict=True) if pointer.offset + 1 < end]
 
@@ -133,5 +133,5 @@ class Replication:
         done = (0, 0) if under_way else (self._last_actions, self._last_events)
         return Progress(batch, *done, seconds, partitions, status.strandline, status.quarantined, under_way)
 
-    def beside(self) -> None:
+    def maintain(self) -> None:
         trim(self._s.log, self._s.store, self._s.settings)

@@ -109,7 +109,7 @@ class Job(Protocol):
     def rounds(self) -> Iterator[Sequence[int]]:
         """For a run `once`: the ends to reach, one round after the other. The next is asked for when one is reached."""
 
-    def left(self, ends: Sequence[int]) -> list[int]:
+    def unfinished(self, ends: Sequence[int]) -> list[int]:
         """The parts that are not there yet."""
 
     def take(self, results: Sequence[Any], errors: Mapping[int, str]) -> None:
@@ -118,7 +118,7 @@ class Job(Protocol):
     def progress(self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False) -> Any:
         """Return the progress after a batch, or of one that is under way. Asked for only while somebody watches."""
 
-    def beside(self) -> None:
+    def maintain(self) -> None:
         """Do the upkeep that is due now and then while the job runs, and at the end of a run `once`."""
 
 
@@ -263,7 +263,7 @@ class Supervisor:
         finally:
             if self.fatal is None and not self.stop.is_set():
                 try:
-                    self.job.beside()
+                    self.job.maintain()
                 except StrandlineError as error:
                     self._warn(error, "what is done beside the batches waits: %s", error)
 
@@ -271,7 +271,7 @@ class Supervisor:
         """Work up to these ends. What is left when all that is left has failed for too long is raised."""
         broken = 0
         while not self.stop.is_set():
-            left = self.job.left(ends)
+            left = self.job.unfinished(ends)
             if not left:
                 return
             failed = [self.failures[part] for part in left if part in self.failures]
@@ -426,7 +426,7 @@ class Supervisor:
             try:
                 self.lease.check()
                 if time.monotonic() - done >= BESIDE_EVERY_S:
-                    self.job.beside()
+                    self.job.maintain()
                     done = time.monotonic()
             except StrandlineError as error:
                 if isinstance(error, LeaseLost) or _moved(error):

@@ -118,7 +118,7 @@ class TagRebuild:
         return self._lease
 
     def planner(self, slots: int | None, ends: Sequence[int] | None) -> PartPlanner:
-        return PartPlanner([RebuildPart(part, self._tag, *self._stretch(part)) for part in self.left(ends or ())])
+        return PartPlanner([RebuildPart(part, self._tag, *self._stretch(part)) for part in self.unfinished(ends or ())])
 
     def _stretch(self, part: int) -> tuple[int, int]:
         return (NO_STRETCH, NO_STRETCH) if part < self._partitions else self._stretches[part - self._partitions]
@@ -130,7 +130,7 @@ class TagRebuild:
         yield [1] * (self._partitions + len(self._stretches))
         self.ended = True
 
-    def left(self, ends: Sequence[int]) -> list[int]:
+    def unfinished(self, ends: Sequence[int]) -> list[int]:
         return [part for part in range(len(ends)) if part not in self._done]
 
     def take(self, results: Sequence[Mended], errors: Mapping[int, str]) -> None:
@@ -147,7 +147,7 @@ class TagRebuild:
     ) -> TagRebuildCounts:
         return self.counts
 
-    def beside(self) -> None:
+    def maintain(self) -> None:
         """Nothing."""
 
 

@@ -18,7 +18,7 @@ from strandline.query.filter import Filter
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 _LIST: Final = re.compile(r"(collections\.abc\.|typing\.)?(list|List|Sequence|Iterable|Collection)\b")
-_ONE: Final = ("HandedEvent", "RecordedEvent")
+_ONE: Final = ("DeliveredEvent", "RecordedEvent")
 _HOOKS: Final = {"start": ("context",), "stop": ("context",), "on_switch": ("tx", "old", "new")}
 
 

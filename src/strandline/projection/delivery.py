@@ -108,7 +108,7 @@ class Delivery:
                 before, event = hand[: failed.index], hand[failed.index]
                 if before:  # once more without it; if one of these fails now, it is the one
                     reached("projection.once_more_without_the_last")
-                    self._exactly_once(before, event.before)
+                    self._exactly_once(before, event.safe_position)
                 self.recover(event, failed.error)
                 raise ReadAgain from None
             hand = hand[done:]
@@ -121,14 +121,14 @@ class Delivery:
         state, since, start = self._state, time.monotonic(), 0
         for index, each in enumerate(hand):
             if state.stop.is_set() or time.monotonic() - since > self._settings.save_within_s:
-                state.save(hand[start:index], each.before)
+                state.save(hand[start:index], each.safe_position)
                 if state.stop.is_set():
                     raise RangeGivenBack
                 since, start = time.monotonic(), index
             try:
                 self._handle(None, [each])
             except HandlerFailed as failed:
-                state.save(hand[start:index], each.before)
+                state.save(hand[start:index], each.safe_position)
                 self.recover(each, failed.error)
                 raise ReadAgain from None
         state.save(hand[start:], position)
@@ -153,7 +153,7 @@ class Delivery:
                 reached("projection.list_waits_for_its_key")
                 continue  # it waits for the one that failed
             try:
-                self.attempt([each], each.before)
+                self.attempt([each], each.safe_position)
             except HandlerFailed as failed:
                 self.give_up(each, attempts + 1, failed.error)
                 if self._settings.on_failure == "park":
@@ -207,7 +207,7 @@ class Delivery:
                 error = failed.error
             except Unavailable as refused:
                 if not is_serialization(refused):
-                    state.unknown(refused)
+                    state.resolve_in_doubt_commit(refused)
                 error = refused
         last = Unavailable(
             f"the transaction was refused {SERIALIZATION_TRIES} times: {error}",
@@ -233,7 +233,7 @@ class Delivery:
             if state.abandoned:
                 raise LeaseLost("the handler took too long", code="lease_lost", hint="raise handler_timeout_s")
             if count < len(hand):
-                hand, position = hand[:count], hand[count].before
+                hand, position = hand[:count], hand[count].safe_position
             position = max(position, state.offsets.position)
             state.write(tx, hand, position, also=also)
         state.done(hand, position)
@@ -251,7 +251,7 @@ class Delivery:
                 return
             self._delay(decision)
             try:
-                self.attempt([event], event.before)
+                self.attempt([event], event.safe_position)
                 return
             except HandlerFailed as failed:
                 attempts, error = attempts + 1, failed.error
@@ -277,7 +277,7 @@ class Delivery:
         step = decide(self._settings, max(attempts, self._settings.retries + 1), parked).step
         if step is RecoveryStep.FAIL:
             raise RangeFailed(event.row, error)
-        self.set_aside(event.row, step, attempts, error, event.before, done=done)
+        self.set_aside(event.row, step, attempts, error, event.safe_position, done=done)
 
     def set_aside(
         self,
@@ -330,7 +330,7 @@ class Delivery:
         with state.store.database.write() as tx:
             tx.execute("try_event", (*state.claim.place, told))
         try:
-            self.attempt([each], each.before)
+            self.attempt([each], each.safe_position)
         except HandlerFailed as failed:
             self.recover(each, failed.error)
             return False

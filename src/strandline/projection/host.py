@@ -21,13 +21,13 @@ import orjson
 from strandline.errors import NotFound, StrandlineError, Unavailable, invalid
 from strandline.log.api import Log
 from strandline.points import reached
-from strandline.projection.alive import Alive, Beat, host_name
 from strandline.projection.definition import ByTag, Projection
 from strandline.projection.ended_lives import forget_ended
 from strandline.projection.generations import BoundedSlices, Living, switch_if_done
 from strandline.projection.handler_tx import HandlerTransaction
 from strandline.projection.layout import RangeRow, Share, cut_anew, line_of, share
 from strandline.projection.live_feed import LogFeed
+from strandline.projection.liveness import Beat, Liveness, host_name
 from strandline.projection.offset_store import (
     BUILDING,
     READY,
@@ -58,11 +58,11 @@ class Offsets(NamedTuple):
     """An offset store, and how hosts on it know that they live."""
 
     store: OffsetStore
-    alive: Callable[[str | None], Alive]
+    alive: Callable[[str | None], Liveness]
     """For a host, or None for who only looks."""
 
 
-class Journalled(Protocol):
+class HostConnection(Protocol):
     """The part of a connection that a host needs."""
 
     @property
@@ -121,7 +121,7 @@ class HostOffsets:
     """An offset store as a host has it open: for itself, and apart from that for its ranges, whose transactions it
     never waits for."""
 
-    def __init__(self, s: Journalled, url: str | None, host: str) -> None:
+    def __init__(self, s: HostConnection, url: str | None, host: str) -> None:
         offsets = s.open_offsets(url)
         self.store, self.alive = offsets.store, offsets.alive(host)
         self._s, self._url = s, url
@@ -193,7 +193,7 @@ class Host:
     host.run()         # in a thread of the caller's; returns after host.stop(), from any thread
     """
 
-    def __init__(self, s: Journalled, projections: Sequence[Projection]) -> None:
+    def __init__(self, s: HostConnection, projections: Sequence[Projection]) -> None:
         if not hasattr(s, "pointer_watch"):
             raise invalid("setting", "s", "no connection", allowed="what strandline.connect gives", got=s)
         listed = isinstance(projections, Sequence) and all(isinstance(one, Projection) for one in projections)
@@ -237,7 +237,7 @@ class Host:
             self._open()
             while not self._stop.is_set():
                 self._s.check()
-                if self._look_around():
+                if self._tick_all():
                     self.ready.set()
                 if not self._runs and not self._waiting:
                     break
@@ -262,12 +262,12 @@ class Host:
         for offsets in self._opened.values():
             offsets.close()
 
-    def _look_around(self) -> bool:
+    def _tick_all(self) -> bool:
         """Begin what can be begun, and look at all that runs; whether each could be looked at."""
         # Handlers come first: one that hangs may hold what the rest waits for.
         seen = [self._look_at(run, self._watch_handlers) for run in self._runs]
         seen += [self._look_at(waiting, self._look_whether_to_begin) for waiting in list(self._waiting)]
-        seen += [self._look_at(run, self._look) for run in list(self._runs)]
+        seen += [self._look_at(run, self._tick) for run in list(self._runs)]
         return all(seen)
 
     def _look_at(self, one: L, look: Callable[[L], None]) -> bool:
@@ -358,7 +358,7 @@ class Host:
 
     # ------------------------------------------------------------ every second
 
-    def _look(self, run: HostedProjection) -> None:
+    def _tick(self, run: HostedProjection) -> None:
         store, id_ = run.store, run.row.id
         if run.alive.beats and time.monotonic() - run.beat_at > run.lease_s / 3:
             self._beat(run)

@@ -149,7 +149,7 @@ class LogFeed:
 
     def _read_on(self, tails: Sequence[_UnreplicatedTail], ends: Ends) -> None:
         """Wait for something new, and hand it over."""
-        following = {tail.cursor.partition: tail.cursor.offset for tail in tails if not tail.tired}
+        following = {tail.cursor.partition: tail.cursor.offset for tail in tails if not tail.overflowed}
         if not following:
             self._stop.wait(WAIT_S)
             return
@@ -165,10 +165,10 @@ class LogFeed:
                 self._tails[partition] = _UnreplicatedTail(self._log, pointers[partition])
 
     def _cut(self, pointers: Sequence[Pointer]) -> None:
-        """Forget what the pointers have passed. One that was tired goes on once its pointer has moved."""
+        """Forget what the pointers have passed. One that was overflowed goes on once its pointer has moved."""
         for partition, tail in list(self._tails.items()):
             pointer = pointers[partition]
-            if (tail.tired and pointer.offset > tail.began) or pointer.offset > tail.cursor.offset:
+            if (tail.overflowed and pointer.offset > tail.began) or pointer.offset > tail.cursor.offset:
                 self._tails[partition] = _UnreplicatedTail(self._log, pointer)
             else:
                 tail.forget(pointer.offset)
@@ -176,7 +176,7 @@ class LogFeed:
     def _read(self, tail: _UnreplicatedTail, newest: int) -> None:
         """Hand over a page of the tail."""
         if len(tail.states) > self._keys_max:
-            tail.tire()
+            tail.overflow()
             return
         rows = tail.read(self._store, newest)
         if not rows:
@@ -281,12 +281,12 @@ class _UnreplicatedTail:
         self.cursor = PartitionCursor(log, pointer.partition, pointer.offset, pointer.timestamp)
         self.states: dict[str, State] = {}
         self._last: dict[str, int] = {}
-        self.tired = False
+        self.overflowed = False
 
-    def tire(self) -> None:
+    def overflow(self) -> None:
         """Too much is in hand."""
         reached("projection.feed_has_too_many_keys")
-        self.tired = True
+        self.overflowed = True
         self.states.clear()
         self._last.clear()
 

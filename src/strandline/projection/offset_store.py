@@ -15,8 +15,8 @@ import orjson
 
 from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, Unavailable, invalid
 from strandline.points import reached
-from strandline.projection.alive import Beat
 from strandline.projection.layout import RangeLayout, RangeRow, done_of
+from strandline.projection.liveness import Beat
 from strandline.projection.offsets import KeyRow, KeyRows
 from strandline.sql.api import Database, Part, Transaction
 from strandline.values.keys import SLICES, slice_of
@@ -153,7 +153,7 @@ class OffsetStore:
                 self._known(tx, name, generation)
             return self._made(tx, made, partitions)
 
-        return self._alone(ensured)  # of two first ones, one serves
+        return self._locked(ensured)  # of two first ones, one serves
 
     def begin_generation(
         self,
@@ -183,9 +183,9 @@ class OffsetStore:
                 raise _changed(serving, source)
             return self._made(tx, made, count)
 
-        return self._alone(begun)
+        return self._locked(begun)
 
-    def _alone(self, change: Callable[[Transaction], ProjectionRow]) -> ProjectionRow:
+    def _locked(self, change: Callable[[Transaction], ProjectionRow]) -> ProjectionRow:
         """As if nobody else changed anything meanwhile."""
         for _ in range(SERIALIZATION_TRIES):
             try:

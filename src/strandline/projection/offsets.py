@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from strandline.query.acceptance import Acceptance, Candidate, Last, Looked, Place, Way, end_of, judge
+from strandline.query.acceptance import Acceptance, Candidate, Last, Place, StoreFacts, Way, end_of, judge
 from strandline.query.key_memory import KeyMemory
 from strandline.query.query_row import QueryRow
 from strandline.values.keys import slice_of
@@ -87,7 +87,7 @@ class RangeOffsets:
         *,
         way: Way = Way.ORDERED,
         strandline: bool = True,
-        looked: Looked | None = None,
+        facts: StoreFacts | None = None,
     ) -> Acceptance:
         """Return whether an event is the next of its key. What is unknown of the key was learnt before."""
         row = self.row(key)
@@ -98,7 +98,7 @@ class RangeOffsets:
             position=self.position_of(slice_of(key)),
             line=self.line(key),
             strandline=strandline,
-            looked=looked,
+            facts=facts,
         )
 
     def line(self, key: str) -> Place:

@@ -15,8 +15,8 @@ from typing import Final
 
 from strandline.errors import shown
 from strandline.points import reached
+from strandline.projection.delivered import DeliveredEvent
 from strandline.projection.delivery import Delivery
-from strandline.projection.handed import HandedEvent
 from strandline.projection.offsets import KeyRow
 from strandline.projection.range_state import Accepted, RangeFailed, RangeState, ReadAgain
 from strandline.query.acceptance import Acceptance, Way, end_of
@@ -27,7 +27,7 @@ from strandline.query.settings import OFF
 from strandline.query.slices import Slices, missing_event
 from strandline.values.events import Life
 from strandline.values.heads import SEQ_NR_MAX
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 IDLE_SAVE_S: Final = 10.0
 _logger = logging.getLogger("strandline")
@@ -123,7 +123,7 @@ class RangeReader:
     def _judge_page(self, page: Sequence[QueryRow], limit: int, way: Way = Way.ORDERED) -> None:
         """Judge rows, and hand over whenever so many are in hand."""
         state = self._state
-        state.learn(page)
+        state.load_key_rows(page)
         ordered, is_next = way is Way.ORDERED, state.offsets.is_next
         for row in page:
             verdict = Acceptance.ACCEPTED if ordered and is_next(row) else self.judged(row, way)
@@ -146,12 +146,12 @@ class RangeReader:
         state = self._state
         if state.fed is None or not (page := state.fed.take(max(1, state.hand_max - len(state.hand)))):
             return False
-        state.learn(page)
+        state.load_key_rows(page)
         for row in page:
             verdict = self.judged(row, Way.FEED)
             if verdict is Acceptance.ACCEPTED:
                 reached("projection.fed_before_its_row")
-                self.accept(row, alone=True)
+                self.accept(row, out_of_order=True)
             elif verdict is Acceptance.REJECTED:
                 reached("projection.fed_too_early")
                 state.counts["left_out"] += 1
@@ -163,14 +163,14 @@ class RangeReader:
     def hand_over_alone(self, page: Sequence[QueryRow]) -> None:
         """Hand over rows of which others at or below their time are not done: they move key rows alone."""
         state = self._state
-        state.learn(page)
+        state.load_key_rows(page)
         for row in page:
             verdict = self.judged(row, Way.ORDERED)
             if verdict is Acceptance.ACCEPTED:
-                self.accept(row, alone=True)
+                self.accept(row, out_of_order=True)
             elif verdict is Acceptance.REJECTED:
                 self._delivery.deliver()
-                self._fill_hole(row, alone=True)
+                self._fill_hole(row, out_of_order=True)
             if len(state.hand) >= state.hand_max:
                 self._delivery.deliver()
         self._delivery.deliver()
@@ -184,8 +184,8 @@ class RangeReader:
         verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline)
         if verdict is Acceptance.LOOK:
             reached("projection.key_asked_of_the_store")
-            looked = self.slices.look(row)
-            verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline, looked=looked)
+            facts = self.slices.look(row)
+            verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline, facts=facts)
         if verdict is Acceptance.UNSEEN:
             reached("projection.deleted_unseen")
             if (known := state.offsets.row(row.key)) is not None:
@@ -197,7 +197,7 @@ class RangeReader:
             state.counts[verdict.value] += 1
         return verdict
 
-    def accept(self, row: QueryRow, *, alone: bool = False) -> None:
+    def accept(self, row: QueryRow, *, out_of_order: bool = False) -> None:
         """Put an event in hand."""
         state = self._state
         whole = row if row.body is not None else self.slices.whole(row)
@@ -206,25 +206,25 @@ class RangeReader:
             return
         if not state.hand:
             state.hand_since = time.monotonic()
-        accepted = self.accepted(whole, alone=alone)
+        accepted = self.accepted(whole, out_of_order=out_of_order)
         state.hand.append(accepted)
         if accepted.key_row is not None:
             state.offsets.done(accepted.key_row)
 
-    def accepted(self, row: QueryRow, *, alone: bool = False) -> Accepted:
+    def accepted(self, row: QueryRow, *, out_of_order: bool = False) -> Accepted:
         """An event as it is handed over, if it passes."""
         timestamp, seq_nr, key, number, _, body, _ = row
         life = self._life
         if life.key != key or life.number != number:  # events of one append follow each other
             life = self._life = Life(key, number)
-        event = HandedEvent(life, row, self._state.claim.projection.id)
+        event = DeliveredEvent(life, row, self._state.claim.projection.id)
         chosen = self._state.projection.source.filter
         passes = body and (chosen is None or chosen.passes(event))  # a filler of a tag view has no body
-        key_row = make(KeyRow, (life.slice, key, number, seq_nr, timestamp, None))
-        return make(Accepted, (row, event if passes else None, key_row, alone))
+        key_row = new_tuple(KeyRow, (life.slice, key, number, seq_nr, timestamp, None))
+        return new_tuple(Accepted, (row, event if passes else None, key_row, out_of_order))
 
-    def _fill_hole(self, row: QueryRow, *, alone: bool = False) -> None:
-        """Look back by key for what should come before a row; `alone`: as for `accept`."""
+    def _fill_hole(self, row: QueryRow, *, out_of_order: bool = False) -> None:
+        """Look back by key for what should come before a row; `out_of_order`: as for `accept`."""
         state = self._state
         known = state.offsets.row(row.key)
         last = None if known is None else known.last
@@ -237,7 +237,9 @@ class RangeReader:
                 error = missing_event(row.key, found.missing, None)
                 if self._settings.on_failure != "park":
                     raise RangeFailed(row, error)
-                self._delivery.give_up(self.accepted(row, alone=alone), 1, error, done=found.missing[1] - 1)
+                self._delivery.give_up(
+                    self.accepted(row, out_of_order=out_of_order), 1, error, done=found.missing[1] - 1
+                )
                 raise ReadAgain
             state.wait(min(self._settings.refresh_interval_s, self._settings.gap_timeout_s))
         if len(found.rows) > 1 and self._settings.use_strandline:
@@ -245,4 +247,4 @@ class RangeReader:
             _logger.error("%s: %s was looked back for", state.projection.name, shown(row.key))
         state.counts["unseen"] += found.unseen
         for each in found.rows:
-            self.accept(each, alone=alone)
+            self.accept(each, out_of_order=out_of_order)

@@ -5,7 +5,7 @@ load ──▶ read a page ──▶ judge each event ──▶ hand over, in tr
   └──────────── read again from the position ◀──────┘
 
 range_state     what it knows, and how that is saved        requests    what operators ask for
-range_reader    what it reads, and what of it is next       levelling   taking another generation's place
+range_reader    what it reads, and what of it is next       hand_over   taking another generation's place
 delivery        handlers, transactions, failures
 """
 
@@ -23,7 +23,7 @@ from strandline.errors import LeaseLost, StrandlineError
 from strandline.points import reached
 from strandline.projection.definition import Context, Projection
 from strandline.projection.delivery import Delivery
-from strandline.projection.levelling import Levelling
+from strandline.projection.hand_over import HandOver
 from strandline.projection.live_feed import FedRange, LogFeed
 from strandline.projection.offset_store import SERVING, OffsetStore, RangeClaim, SliceRequest
 from strandline.projection.range_reader import RangeReader
@@ -60,7 +60,7 @@ class RangeRunner:
         self._delivery = Delivery(state)
         self._reader = RangeReader(state, self._delivery, slices, watch)
         self._requests = Requests(state, self._delivery, self._reader)
-        self._levelling = Levelling(state, self._delivery, self._reader)
+        self._hand_over = HandOver(state, self._delivery, self._reader)
         self._tell_ended, self._once = ended, once
         self.outcome = FAILED
         """How it ended: stopped, lost or failed."""
@@ -116,7 +116,7 @@ class RangeRunner:
     @property
     def levelled(self) -> bool:
         """Return whether it has done all that the generation has whose place it takes."""
-        return self._levelling.done
+        return self._hand_over.done
 
     @property
     def offset_store(self) -> OffsetStore:
@@ -208,9 +208,9 @@ class RangeRunner:
         self._state.check_lease()
 
     def _level(self) -> bool:
-        before = self._levelling.done
-        worked = self._levelling.level()
-        if self._levelling.done and not before:
+        before = self._hand_over.done
+        worked = self._hand_over.level()
+        if self._hand_over.done and not before:
             self._tell_ended()  # the host looks whether all is done
         return worked
 

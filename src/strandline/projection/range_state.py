@@ -19,7 +19,7 @@ from strandline.errors import LeaseLost, Unavailable, shown
 from strandline.plain_calls import told
 from strandline.points import reached
 from strandline.projection.definition import Projection
-from strandline.projection.handed import HandedEvent
+from strandline.projection.delivered import DeliveredEvent
 from strandline.projection.live_feed import FedRange
 from strandline.projection.offset_store import OffsetStore, RangeClaim, SliceRequest
 from strandline.projection.offsets import KeyRow, RangeOffsets
@@ -38,16 +38,16 @@ class Accepted(NamedTuple):
     """An event that is handed over. `event` is None if the source's filter does not let it pass."""
 
     row: QueryRow
-    event: HandedEvent | None
+    event: DeliveredEvent | None
     key_row: KeyRow | None
     """What is saved of it; None for one that its key was past already."""
-    alone: bool = False
+    out_of_order: bool = False
     """Whether it came out of the order of the query: that it is next says nothing of other keys."""
 
     @property
-    def before(self) -> int:
+    def safe_position(self) -> int:
         """The position that may be saved without it."""
-        return -1 if self.alone else self.row.timestamp - 1
+        return -1 if self.out_of_order else self.row.timestamp - 1
 
 
 class RangeGivenBack(Exception):
@@ -150,13 +150,13 @@ class RangeState:
 
     # ------------------------------------------------------------ keys
 
-    def learn(self, page: Sequence[QueryRow]) -> None:
+    def load_key_rows(self, page: Sequence[QueryRow]) -> None:
         """Hold what is known of the keys of a page, and look up the rows of those that are not in memory."""
         unknown = self.offsets.hold([row.key for row in page])
         if unknown:
             self.offsets.learn(unknown, self.store.key_rows(self.claim.projection, unknown))
 
-    def kept(self, key: str) -> KeyRow | None:
+    def saved_key_row(self, key: str) -> KeyRow | None:
         """The row of a key, as it is saved."""
         with self.store.database.read() as tx:
             return self.store.key_row(tx, self.claim.projection, key)
@@ -172,7 +172,7 @@ class RangeState:
             with self.store.database.write() as tx:
                 self.write(tx, hand, position, rows=rows, also=also)
         except Unavailable as error:
-            self.unknown(error)
+            self.resolve_in_doubt_commit(error)
         self.done(hand, position, rows)
 
     def write(
@@ -199,7 +199,7 @@ class RangeState:
         self.counts += _outcomes(hand)
         self.saved_at = time.monotonic()
 
-    def unknown(self, error: Unavailable) -> NoReturn:
+    def resolve_in_doubt_commit(self, error: Unavailable) -> NoReturn:
         """A commit may have come through or not: wait until it is over, and begin at what is saved."""
         _logger.warning("%s: %s", self.projection.name, error)
         while True:

@@ -60,7 +60,7 @@ class Requests:
         Until the last one is done the key stays parked: whoever goes on after a crash finds out where.
         """
         state = self._state
-        kept = state.kept(request.key)
+        kept = state.saved_key_row(request.key)
         if kept is not None and kept.parked is not None:
             bound, _ = self._reader.bounds()
             waiting = (
@@ -87,7 +87,7 @@ class Requests:
         """`MissingEvent` if something lacks between the last event of a key that is done and this one."""
         verdict = judge(candidate(row), last, way=Way.LOOK_BACK)
         if verdict is Acceptance.LOOK:
-            verdict = judge(candidate(row), last, way=Way.LOOK_BACK, looked=self._slices.look(row))
+            verdict = judge(candidate(row), last, way=Way.LOOK_BACK, facts=self._slices.look(row))
         if verdict is Acceptance.REJECTED:
             missing = missing_event(row.key, (row.life, last.seq_nr + 1, row.prev_seq_nr), None)
             missing.hint = "once it is put back, unpark again; skip counts it as done"
@@ -146,7 +146,7 @@ class Requests:
         """
         state = self._state
         state.offsets.forget(row.key)
-        state.learn([row])
+        state.load_key_rows([row])
         known, line = state.offsets.row(row.key), state.offsets.line(row.key)
         verdict = self._reader.judged(row, Way.LOOK_BACK)
         if verdict is Acceptance.WAITS:

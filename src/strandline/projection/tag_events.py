@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from strandline.errors import Corrupt, shown
 from strandline.projection.definition import ByTag
-from strandline.query.acceptance import Last, Looked, Place, end_of
+from strandline.query.acceptance import Last, Place, StoreFacts, end_of
 from strandline.query.look_back import STEP, LookedBack, followed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.query_row import QueryRow, place_of
@@ -74,13 +74,13 @@ class TagEvents(Slices):
         """Where a row stands: what goes on behind it gives it back."""
         return row.timestamp, tagged(row).seq_nr, row.key
 
-    def look(self, row: QueryRow) -> Looked:
+    def look(self, row: QueryRow) -> StoreFacts:
         """Look up an event's key, and the row before it, which its link names."""
         if self._tags.ended(row.key, row.life):
-            return Looked(None)
+            return StoreFacts(None)
         link = tagged(row).link
         is_there = link is not None and self._tags.there([link])
-        return Looked(row.life, 0, (link[0], row.prev_seq_nr, row.key) if link is not None and is_there else None)
+        return StoreFacts(row.life, 0, (link[0], row.prev_seq_nr, row.key) if link is not None and is_there else None)
 
     def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
         """The rows of a key under the tag that come before a row, and the row itself, if they follow on each other."""
@@ -100,10 +100,10 @@ class TagEvents(Slices):
                 found.append(each)
             to -= STEP
         if done is None:
-            return followed(found[::-1], last, line, low, Looked(row.life))
+            return followed(found[::-1], last, line, low, StoreFacts(row.life))
         linked = done.seq_nr == found[-1].prev_seq_nr  # else something lacks between the two
-        looked = Looked(row.life, 0, place_of(done) if linked else None)
-        return followed(found[::-1], last, line, done.seq_nr + 1, looked)
+        facts = StoreFacts(row.life, 0, place_of(done) if linked else None)
+        return followed(found[::-1], last, line, done.seq_nr + 1, facts)
 
     def of_key(self, key: str, life: int, from_: int, to: int) -> Iterator[QueryRow]:
         """The rows of a key's life under the tag, by number; none if the life is over."""

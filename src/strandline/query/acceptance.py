@@ -14,7 +14,7 @@ head has this life and delete_to >= prev. The first row that fits decides.
      9  no `last`, the event before it is in the store, at or below the line      accepted: its row was forgotten
     10  no `last`, otherwise                                                      rejected
 
-Rows 5, 8, 9 and 10 need what the store says of the key. Without it the answer is `LOOK`, so that a whole page is looked
+Rows 5, 8, 9 and 10 need what the store says of the key. Without it the answer is `LOOK`, so that a whole page is facts
 up at once. Only the head tells of deletion and life: if the event's own life has ended it is `GONE`, whatever it was.
 """
 
@@ -77,7 +77,7 @@ class Candidate(NamedTuple):
     place: Place
 
 
-class Looked(NamedTuple):
+class StoreFacts(NamedTuple):
     """The store's facts about an event's key: its life (None: it has no head), and about the event before."""
 
     life: int | None
@@ -105,29 +105,29 @@ def judge(
     position: int = NOTHING_DONE,
     line: Place = (NOTHING_DONE, 0, ""),
     strandline: bool = True,
-    looked: Looked | None = None,
+    facts: StoreFacts | None = None,
 ) -> Acceptance:
     """Read the table. `position` is that of the event's slice, `line` the place up to which `last` may be forgotten."""
     if last is not None:
-        return _known(event, last, way, position, strandline, looked)
+        return _known(event, last, way, position, strandline, facts)
     if way is Way.ORDERED and strandline and event.place[0] <= position:
         return Acceptance.DUPLICATE
     if way is not Way.LOOK_BACK and event.place <= line:
         return Acceptance.DUPLICATE if strandline else Acceptance.LATE
     if event.prev == 0:
         return Acceptance.ACCEPTED
-    if looked is None:
+    if facts is None:
         return Acceptance.LOOK
-    if looked.ended(event.life):
+    if facts.ended(event.life):
         return Acceptance.GONE
-    if looked.deleted(event):
+    if facts.deleted(event):
         return Acceptance.ACCEPTED
-    forgotten = looked.before is not None and looked.before <= line
+    forgotten = facts.before is not None and facts.before <= line
     return Acceptance.ACCEPTED if forgotten else Acceptance.REJECTED
 
 
 def _known(
-    event: Candidate, last: Last, way: Way, position: int, strandline: bool, looked: Looked | None
+    event: Candidate, last: Last, way: Way, position: int, strandline: bool, facts: StoreFacts | None
 ) -> Acceptance:
     newer = (event.life, event.seq_nr) > (last.life, last.seq_nr)
     if last.parked and newer and event.life == last.life:
@@ -138,11 +138,11 @@ def _known(
         return Acceptance.DUPLICATE
     if event.prev <= last.seq_nr if event.life == last.life else event.prev == 0:
         return Acceptance.ACCEPTED
-    if looked is None:
+    if facts is None:
         return Acceptance.LOOK
-    if looked.ended(event.life):
+    if facts.ended(event.life):
         return Acceptance.GONE
-    if looked.deleted(event):
+    if facts.deleted(event):
         return Acceptance.UNSEEN if event.life == last.life else Acceptance.ACCEPTED
     return Acceptance.REJECTED
 

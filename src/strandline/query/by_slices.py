@@ -76,8 +76,8 @@ class SliceFeed(Feed[SlicedEvent]):
         verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline)
         if verdict is Acceptance.LOOK:
             reached("slices.store_asked_of_the_key")
-            looked = self._ask(lambda: self._slices.look(row))
-            verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline, looked=looked)
+            facts = self._ask(lambda: self._slices.look(row))
+            verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline, facts=facts)
         return verdict
 
     def _taken(self, row: QueryRow, before: Before | None) -> SlicedEvent | None:

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from strandline.errors import Corrupt, MissingEvent, shown
 from strandline.points import reached
-from strandline.query.acceptance import Acceptance, Candidate, Last, Looked, judge
+from strandline.query.acceptance import Acceptance, Candidate, Last, StoreFacts, judge
 from strandline.query.feed import Feed, Pace
 from strandline.query.known_keys import KnownKey, KnownKeys
 from strandline.query.tag_offset import TagOffset, place_of
@@ -235,7 +235,7 @@ class StrandlineTagFeed(TagFeed):
         if verdict is Acceptance.LOOK:
             link = _link_of(row)
             before = link if link <= self._first or link in met_before else None
-            verdict = judge(event, last, line=self._line, looked=Looked(life, before=before))
+            verdict = judge(event, last, line=self._line, facts=StoreFacts(life, before=before))
         return verdict
 
     def _wanted(self, known: KnownKey | None, held: Any) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from strandline.query.acceptance import Acceptance, Candidate, Last, Looked, Place, Way, judge
+from strandline.query.acceptance import Acceptance, Candidate, Last, Place, StoreFacts, Way, judge
 from strandline.query.query_row import QueryRow, place_of
 from strandline.store.api import Store
 from strandline.store.scans import look_at
@@ -37,13 +37,13 @@ def candidate(row: QueryRow) -> Candidate:
     return Candidate(row.life, row.seq_nr, row.prev_seq_nr, place_of(row))
 
 
-def look(store: Store, row: QueryRow) -> Looked:
+def look(store: Store, row: QueryRow) -> StoreFacts:
     """Look up an event's key, and the event before it."""
     head = head_of(store, row.key)
     if head is None or head.life != row.life:
-        return Looked(None if head is None else head.life)
+        return StoreFacts(None if head is None else head.life)
     before = next(_rows(store, row.key, head, row.prev_seq_nr, row.prev_seq_nr), None)
-    return Looked(head.life, head.delete_to, None if before is None else place_of(before))
+    return StoreFacts(head.life, head.delete_to, None if before is None else place_of(before))
 
 
 def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
@@ -61,18 +61,19 @@ def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> Lo
     done, found = _above(store, head, own, low, None if known else line)
     rows = [*found, own]
     if done is None:
-        return followed(rows, last, line, low, Looked(head.life, head.delete_to))
+        return followed(rows, last, line, low, StoreFacts(head.life, head.delete_to))
     linked = done.seq_nr == rows[0].prev_seq_nr  # else something lacks between the two
     before = place_of(done) if linked else None
-    return followed(rows, last, line, done.seq_nr + 1, Looked(head.life, head.delete_to, before))._replace(done=done)
+    facts = StoreFacts(head.life, head.delete_to, before)
+    return followed(rows, last, line, done.seq_nr + 1, facts)._replace(done=done)
 
 
-def followed(rows: Sequence[QueryRow], last: Last | None, line: Place, low: int, looked: Looked) -> LookedBack:
+def followed(rows: Sequence[QueryRow], last: Last | None, line: Place, low: int, facts: StoreFacts) -> LookedBack:
     """Return the rows of a key, by number, that are to be handed over: all, or none if they do not follow on
     each other. `low` is the number that should come first."""
     done, handed, unseen = last, [], 0
     for each in rows:
-        verdict = judge(candidate(each), done, way=Way.LOOK_BACK, line=line, looked=looked)
+        verdict = judge(candidate(each), done, way=Way.LOOK_BACK, line=line, facts=facts)
         if verdict is Acceptance.REJECTED:
             first = done.seq_nr + 1 if done is not None and done.life == each.life else low
             return LookedBack([], (each.life, first, each.prev_seq_nr))

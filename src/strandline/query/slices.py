@@ -13,7 +13,7 @@ from typing import Any
 
 from strandline.errors import MissingEvent, shown
 from strandline.points import reached
-from strandline.query.acceptance import Last, Looked, Place
+from strandline.query.acceptance import Last, Place, StoreFacts
 from strandline.query.feed import PAGE_BYTES, FeedPage
 from strandline.query.look_back import LookedBack, head_of, journal_of, look, look_back
 from strandline.query.query_row import QueryRow, place_of
@@ -22,7 +22,7 @@ from strandline.store.api import RowPage, Store
 from strandline.store.scans import SLICE_PLACES, SLICE_ROWS, Asked, Scan, scan_each
 from strandline.values.events import Life
 from strandline.values.ranges import Range
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 
 class Slices:
@@ -57,7 +57,7 @@ class Slices:
             rows, more = reader.page(after, to)
             if rows:
                 after = place_of(rows[-1])
-            yield from map(make, repeat(QueryRow), rows) if bodies else starmap(QueryRow, rows)
+            yield from map(new_tuple, repeat(QueryRow), rows) if bodies else starmap(QueryRow, rows)
 
     def whole(self, row: Sequence[Any]) -> QueryRow | None:
         """A row with its body; None if its event is not in the store any more."""
@@ -68,7 +68,7 @@ class Slices:
         cells = self.store.page(key, life, head.segment_size, from_=seq_nr, to=seq_nr, limit=1).rows
         return QueryRow(*row[:5], *cells[0][2:]) if cells else None
 
-    def look(self, row: QueryRow) -> Looked:
+    def look(self, row: QueryRow) -> StoreFacts:
         """Look up an event's key, and the event before it."""
         return look(self.store, row)
 

@@ -11,7 +11,7 @@ from strandline.points import reached
 from strandline.store.tables import EndedRow, HeadRow
 from strandline.values.heads import EndedLife, Head, State, remembered_in, remembered_values
 from strandline.values.keys import key_digest, slice_of
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 
 def key_place(key: str) -> tuple[str, int, str]:
@@ -24,7 +24,7 @@ def head_row(key: str, head: Head) -> HeadRow:
     (seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size, _, prev,
      removed_to, given, generated) = head  # fmt: skip
     remembered = orjson.dumps(remembered_values(given, generated)).decode()
-    return make(HeadRow, (
+    return new_tuple(HeadRow, (
         key.partition("|")[0], slice_of(key), key, seq_nr, delete_to, life, partition, offset, created, updated,
         expire_after_us, expire_at, segment_size, prev, removed_to, remembered,
     ))  # fmt: skip
@@ -35,7 +35,7 @@ def head_in(row: Sequence[Any], archive_life: int | None = None, archive_to: int
     (_, _, _, seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size,
      prev, removed_to, text) = row  # fmt: skip
     given, generated = remembered_in(*orjson.loads(text))
-    return make(Head, (
+    return new_tuple(Head, (
         seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size,
         archive_to or 0 if archive_life == life else 0, prev, removed_to,
         given, generated,

@@ -48,7 +48,7 @@ from strandline.store.view_list import packages, views_of
 from strandline.store.views import View, ViewRows, kept, mirrored
 from strandline.values.events import EventRow
 from strandline.values.heads import EndedLife, Head, State
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 PART: Final = Part("store", PACKAGE, declared=declared)
 _moment: Final = itemgetter(8, 3)  # timestamp, seq_nr
@@ -187,7 +187,7 @@ class SqlStore:
             if scan.columns:
                 return rows
             if scan.table is JOURNAL:  # a third of the time of EventRow._make, which asks each row for its length
-                return list(map(make, repeat(EventRow), rows))
+                return list(map(new_tuple, repeat(EventRow), rows))
             return list(map(scan.table.read, rows))
 
         return grown(scan, ask, after, limit, None if scan.light else bytes_max)
@@ -217,7 +217,7 @@ class SqlStore:
                 rows = list(islice(merge(rows, more, key=_moment), limit))
                 if len(rows) == limit:
                     to = rows[-1][8]  # what comes later is not among the first
-        return list(map(make, repeat(EventRow), rows))
+        return list(map(new_tuple, repeat(EventRow), rows))
 
     def now_us(self) -> int:
         return self._database.now_us()

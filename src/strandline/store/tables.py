@@ -24,7 +24,7 @@ from strandline.errors import Corrupt, SchemaMismatch
 from strandline.rows import Pointer, QuarantineRow
 from strandline.store.refusals import bad_row
 from strandline.values.events import EventRow
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 PACKAGE: Final = "strandline.store"
 Kind = Literal["text", "bigint", "integer", "blob"]
@@ -303,7 +303,7 @@ class RepairedRow(NamedTuple):
 
 
 def _event_row(values: Sequence[Any]) -> EventRow:
-    return make(EventRow, values)
+    return new_tuple(EventRow, values)
 
 
 JOURNAL: Final = Table(

@@ -19,7 +19,7 @@ from strandline.points import reached
 from strandline.store.views import Row
 from strandline.values.events import EventRow
 from strandline.values.tag_rows import TagPlace, TagProgress, TagRow, row_digest
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 
 def number_events(
@@ -50,8 +50,8 @@ def number_events(
                 tag, bucket, timestamp, key, life, number, linked_at, linked_nr, sealed, seq_nr, prev_seq_nr, body,
                 digest,
             )  # fmt: skip
-            view.append(make(TagRow, row))
-            places.append(make(TagPlace, (key, life, segment, tag, seq_nr, timestamp, number)))
-            progressed = make(TagProgress, (key, life, tag, first, seq_nr, number, timestamp))
+            view.append(new_tuple(TagRow, row))
+            places.append(new_tuple(TagPlace, (key, life, segment, tag, seq_nr, timestamp, number)))
+            progressed = new_tuple(TagProgress, (key, life, tag, first, seq_nr, number, timestamp))
             last[life, tag] = moved[life, tag] = progressed
     return view, places, list(moved.values())

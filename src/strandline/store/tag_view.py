@@ -20,7 +20,7 @@ from strandline.values.actions import EventHeader
 from strandline.values.buckets import LENGTHS_US
 from strandline.values.heads import Head
 from strandline.values.tag_rows import TagBucket, TagPlace, TagProgress, TagRow
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 TAG_VIEW: Final = Table(
     "tag_view", TagRow._make,
@@ -72,11 +72,11 @@ def _is_tagged(event: EventHeader) -> bool:
 def tag_rows(cut: KeyRun, bucket_us: int) -> Rows:
     """The rows of a cut, numbered on from what was looked up for its key."""
     purged = isinstance(cut.ended_by, LifePurged)
-    view, places, moved = number_events(cut.events, cut.tags, cut.looked.get(TAG_PROGRESS, ()), bucket_us)
+    view, places, moved = number_events(cut.events, cut.tags, cut.view_rows.get(TAG_PROGRESS, ()), bucket_us)
     made: Rows = {TAG_PLACE: [*places], TAG_PROGRESS: [*moved]}
     if not purged:
         made[TAG_VIEW] = [*view]
-        made[TAG_BUCKET] = [*dict.fromkeys([make(TagBucket, row[:2]) for row in view])]
+        made[TAG_BUCKET] = [*dict.fromkeys([new_tuple(TagBucket, row[:2]) for row in view])]
     return made
 
 
@@ -86,7 +86,7 @@ def tag_rows(cut: KeyRun, bucket_us: int) -> Rows:
 def _progress(cut: KeyRun) -> list[TagProgress]:
     """Return how far the views of the life that ends are: what was looked up, and what the cut itself adds."""
     life = cut.ended_by.life if cut.ended_by is not None else 0
-    rows = [*cut.looked.get(TAG_PROGRESS, ()), *cut.rows.get(TAG_PROGRESS, ())]
+    rows = [*cut.view_rows.get(TAG_PROGRESS, ()), *cut.rows.get(TAG_PROGRESS, ())]
     return [TagProgress._make(row) for row in rows if row[1] == life]
 
 

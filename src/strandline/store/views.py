@@ -35,7 +35,7 @@ from strandline.store.tables import (
 from strandline.values.actions import EventHeader
 from strandline.values.events import EventRow
 from strandline.values.heads import Head
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 Row = Sequence[Any]
 Rows = dict[Table, list[Row]]
@@ -158,7 +158,7 @@ def _slice_mirrors(events: Sequence[EventRow]) -> Rows:
     rows: list[Row] = []
     for key, life, _, seq_nr, prev, entity_type, _, partition, timestamp, body, digest in events:
         row = entity_type, partition, timestamp // MINUTE_US, timestamp, seq_nr, key, life, prev, body, digest
-        rows.append(make(SliceRow, row))
+        rows.append(new_tuple(SliceRow, row))
     return {SLICE_VIEW: rows}
 
 
@@ -196,15 +196,15 @@ def packages_of(views: Sequence[View]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(packages))
 
 
-def add_rows(batch: PartitionBatch, views: Sequence[View], looked: Mapping[str, ViewRows]) -> None:
+def add_rows(batch: PartitionBatch, views: Sequence[View], view_rows: Mapping[str, ViewRows]) -> None:
     """Let views say which rows the cuts of a batch make. What was looked up follows each cut of its key."""
     if not views:
         return
     making = [view for view in views if view.rows is not _no_rows]
-    now: dict[str, ViewRows] = dict(looked)
+    now: dict[str, ViewRows] = dict(view_rows)
     once = len({cut.key for cut in batch.cuts}) == len(batch.cuts)  # then nothing follows
     for cut in batch.cuts:
-        cut.looked = now.get(cut.key, {})
+        cut.view_rows = now.get(cut.key, {})
         for view in making:
             made = view.rows(cut)
             if made:
@@ -215,7 +215,7 @@ def add_rows(batch: PartitionBatch, views: Sequence[View], looked: Mapping[str, 
         if isinstance(cut.ended_by, LifePurged):
             now.pop(cut.key, None)
         elif after:
-            now[cut.key] = _followed(cut.looked, after)
+            now[cut.key] = _followed(cut.view_rows, after)
 
 
 def mirrored(views: Sequence[View], events: Sequence[EventRow]) -> Rows:

@@ -280,15 +280,15 @@ class RecordedEvent:
 
     @property
     def partition(self) -> int:
-        return self._left().partition
+        return self._fixed_fields_or_defaults().partition
 
     @property
     def log_offset(self) -> int:
-        return self._left().log_offset
+        return self._fixed_fields_or_defaults().log_offset
 
     @property
     def timestamp(self) -> int:
-        return self._left().timestamp
+        return self._fixed_fields_or_defaults().timestamp
 
     @property
     def time(self) -> datetime:
@@ -297,20 +297,20 @@ class RecordedEvent:
 
     @property
     def append_id(self) -> UUID:
-        return UUID(bytes=self._left().append_id)
+        return UUID(bytes=self._fixed_fields_or_defaults().append_id)
 
     @property
     def type(self) -> str:
-        return self._between(FIXED.size, self._left().tags_at).decode(errors="replace")
+        return self._between(FIXED.size, self._fixed_fields_or_defaults().tags_at).decode(errors="replace")
 
     @property
     def tags(self) -> tuple[str, ...]:
-        left = self._left()
+        left = self._fixed_fields_or_defaults()
         return parsed_tags(self._between(left.tags_at, left.headers_at))
 
     @property
     def headers(self) -> dict[str, str]:
-        left = self._left()
+        left = self._fixed_fields_or_defaults()
         return parsed_headers(self._between(left.headers_at, left.metadata_at))
 
     @property
@@ -337,13 +337,13 @@ class RecordedEvent:
     def metadata(self) -> dict[str, Any] | None:
         if self.damaged:
             raise self._damage()
-        left = self._left()
+        left = self._fixed_fields_or_defaults()
         data = self._between(left.metadata_at, left.payload_at)
         return self._loaded(data) if data else None
 
     def row(self, segment_size: int) -> EventRow:
         """The event as a store keeps it."""
-        life, left = self._life, self._left()
+        life, left = self._life, self._fixed_fields_or_defaults()
         seq_nr, prev, body, digest = self._cells
         return EventRow(
             life.key, life.number, (seq_nr - 1) // segment_size, seq_nr, prev, life.entity_type, life.slice,
@@ -383,7 +383,7 @@ class RecordedEvent:
         """Metadata as JSON text, payload as bytes, and whether the payload is JSON, as they were written."""
         if self.damaged:
             raise self._damage()
-        left = self._left()
+        left = self._fixed_fields_or_defaults()
         metadata = self._between(left.metadata_at, left.payload_at)
         return metadata.decode() if metadata else None, self._cells[2][left.payload_at :], left.form == JSON
 
@@ -400,7 +400,7 @@ class RecordedEvent:
             raise self._unknown(version)
         return form if (number, before) == (seq_nr, prev) else None
 
-    def _left(self) -> Parts:
+    def _fixed_fields_or_defaults(self) -> Parts:
         """The fixed fields, or what can be made of them."""
         try:
             return parts_of(self._cells[2])

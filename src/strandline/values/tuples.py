@@ -1,8 +1,8 @@
-"""Named tuples by the hundred thousand."""
+"""Make named tuples by the hundred thousand."""
 
 from __future__ import annotations
 
 from typing import Final
 
-make: Final = tuple.__new__
-"""`make(Place, (1, 2, 3))`: a named tuple in a third of the time that its own constructor takes."""
+new_tuple: Final = tuple.__new__
+"""`new_tuple(Place, (1, 2, 3))` makes a named tuple in a third of the time that its own constructor takes."""

@@ -56,7 +56,7 @@ TOTAL_OF: Final = Scan("made_total_of", MADE_TOTAL, ("key", "life"), ())
 
 
 def _rows(cut: KeyRun) -> Rows:
-    found = [TotalRow(*row) for row in cut.looked.get(MADE_TOTAL, ())]
+    found = [TotalRow(*row) for row in cut.view_rows.get(MADE_TOTAL, ())]
     total = found[0] if found else None
     for event in cut.events:
         if total is None or total.life != event.life:

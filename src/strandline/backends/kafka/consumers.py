@@ -28,7 +28,7 @@ from strandline.backends.kafka.client import (
 from strandline.errors import NotFound, Unavailable
 from strandline.log.api import RecordPage
 from strandline.record import Record
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 TAKEN_AT_ONCE: Final = 1000
 POLL_S: Final = 0.05
@@ -306,7 +306,7 @@ def record_of(message: Message, values: bool) -> Record:
         found = [value for name, value in headers if name == HEADER]
         header = found[0] if len(found) == 1 else None
     key: bytes | None = message.key()
-    return make(
+    return new_tuple(
         Record,
         (
             message.partition(), message.offset(), message.timestamp()[1] * 1000,

@@ -50,7 +50,7 @@ from strandline.log.refusals import check_trim, trimmed
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
 from strandline.values.actions import Place
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 OFFSET_MAX: Final = 2**63 - 2
 POLL_S: Final = 0.1
@@ -204,10 +204,10 @@ class KafkaLog:
             if self._told:
                 kind, time_ms = message.timestamp()
                 if kind == TIMESTAMP_LOG_APPEND_TIME:  # the broker's: what readers will see, too
-                    record = make(Record, (partition, offset, time_ms * 1000, key, header, None, None, None, None))
+                    record = new_tuple(Record, (partition, offset, time_ms * 1000, key, header, None, None, None, None))
                     for own in self._told:
                         own(record)
-            answered(make(Recorded, (Place(partition, offset, 0), False, None, None)), None)
+            answered(new_tuple(Recorded, (Place(partition, offset, 0), False, None, None)), None)
         else:
             self._broken = self._broken or error.fatal()
             answered(None, self._translated(error, "append", wrote=True))

@@ -129,7 +129,7 @@ class MemoryLog:
         return self._clock()
 
     @contextmanager
-    def ending(self, partition: int) -> Iterator[Callable[[], int]]:
+    def ask_newest(self, partition: int) -> Iterator[Callable[[], int]]:
         newest = self.newest()[partition]
         yield lambda: newest
 

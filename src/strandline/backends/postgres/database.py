@@ -78,7 +78,7 @@ def open_database(
         return Database(pool, schema, settings, schemas.fixed_settings(connection, schema), clock)
 
     try:
-        return _with(pool, url, part, settings, opened)
+        return _first_connection(pool, url, part, settings, opened)
     except BaseException:
         pool.close()
         raise
@@ -94,7 +94,7 @@ def upgrade_database(url: Url, part: Part, *, settings: Settings) -> list[str]:
 
     pool = Pool(url, settings)
     try:
-        return _with(pool, url, part, settings, upgraded)
+        return _first_connection(pool, url, part, settings, upgraded)
     finally:
         pool.close()
 
@@ -109,12 +109,12 @@ def describe_database(url: Url, part: Part, *, settings: Settings) -> Descriptio
 
     pool = Pool(url, settings)
     try:
-        return _with(pool, url, part, settings, described)
+        return _first_connection(pool, url, part, settings, described)
     finally:
         pool.close()
 
 
-def _with(
+def _first_connection(
     pool: Pool, url: Url, part: Part, settings: Settings, work: Callable[[Connection, ServerFacts, PostgresSchema], T]
 ) -> T:
     """Work with a first connection, to a server that is safe."""

@@ -5,7 +5,7 @@ brings the heads of its keys and the server's clock; the second records what the
 and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
 reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
 
-Who writes its partitions alone needs one round trip (`last_commit.py`): what it knows from its last appends still
+Who writes its partitions alone needs one round trip (`known_ends.py`): what it knows from its last appends still
 holds, a key of which it knows nothing is new, and the one statement that records and commits makes sure of it. Any
 number of processes may write all the same.
 
@@ -24,7 +24,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from strandline.backends.postgres import Begun, open_database
-from strandline.backends.postgres.last_commit import LastCommit, LastCommits
+from strandline.backends.postgres.known_ends import KnownEnd, KnownEnds
 from strandline.backends.postgres.notifications import Bell
 from strandline.errors import Corrupt, Unavailable
 from strandline.log.api import ActionDraft, Recorded, RecordPage
@@ -40,7 +40,7 @@ from strandline.urls import Url
 from strandline.values.actions import Place
 from strandline.values.heads import State
 from strandline.values.keys import key_digest
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 OFFSET_MAX: Final = 2**63 - 1
 TRIM_CHUNK: Final = 10_000
@@ -81,7 +81,7 @@ class PostgresLog:
         )  # fmt: skip
         self._clock = clock
         self._arrivals = Arrivals()
-        self._last_commits = LastCommits()
+        self._known_ends = KnownEnds()
         try:
             found = self._database.fixed
             self.log_id = found["log_id"]
@@ -111,17 +111,17 @@ class PostgresLog:
     def _append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         digests = {key: key_digest(key) for draft in drafts if (key := draft.action.key) is not None}
         partitions = sorted({draft.partition for draft in drafts})
-        lefts = self._last_commits.take(partitions)
-        known = _known(drafts, lefts)
-        if len(lefts) == len(partitions) and (len(known) == len(digests) or self._last_commits.may_guess()):
-            answers = self._append_at_once(drafts, digests, known, lefts)
+        known_ends = self._known_ends.pop(partitions)
+        known = _known(drafts, known_ends)
+        if len(known_ends) == len(partitions) and (len(known) == len(digests) or self._known_ends.may_guess()):
+            answers = self._append_at_once(drafts, digests, known, known_ends)
             if answers is not None:
                 return answers
-            known = _known(drafts, lefts)
+            known = _known(drafts, known_ends)
         transaction = self._begin(partitions, [digest for key, digest in digests.items() if key not in known])
         try:
             ends, now = self._ends(transaction)
-            if known and any(ends[partition] != left.end for partition, left in lefts.items()):
+            if known and any(ends[partition] != left.end for partition, left in known_ends.items()):
                 transaction.undo()
                 return self._append(drafts)  # what was known no longer holds; it was taken, so all is asked for
             starts = dict(ends)
@@ -137,7 +137,7 @@ class PostgresLog:
             return answers
         transaction.commit(self._database.sent("append", *_arrays(records, digests, changed, ends)))
         whole = dict.fromkeys(key for key in digests if key not in damaged)
-        self._leave(drafts, {**whole, **states, **changed}, lefts, starts, ends)
+        self._store_ends(drafts, {**whole, **states, **changed}, known_ends, starts, ends)
         self._announce()
         return answers
 
@@ -146,15 +146,15 @@ class PostgresLog:
         drafts: Sequence[ActionDraft],
         digests: Mapping[str, bytes],
         known: Mapping[str, State],
-        lefts: dict[int, LastCommit],
+        known_ends: dict[int, KnownEnd],
     ) -> list[Recorded] | None:
         """Append from where the partitions were left, in one round trip; None if that cannot be done.
 
         Keys that are not known are taken for new ones. That holds if the log has no state of theirs.
         """
-        starts = {partition: left.end for partition, left in lefts.items()}
+        starts = {partition: left.end for partition, left in known_ends.items()}
         ends = dict(starts)
-        now = self._last_commits.now_us()
+        now = self._known_ends.now_us()
         clock = self._clock or (lambda: now)
         answers, records, changed = fold_drafts(drafts, known.get, ends, clock, self.rules)
         if not records:
@@ -170,25 +170,25 @@ class PostgresLog:
         except Unavailable as error:
             if error.facts.get("sqlstate") != READ_ONLY:
                 raise
-            self._last_commits.met_others(lefts)
+            self._known_ends.met_others(known_ends)
             return None
         if not told.ntuples:
             if new:  # who asks for their states also sees whether the partitions moved
-                self._last_commits.guessed_wrong()
+                self._known_ends.guessed_wrong()
             else:
-                self._last_commits.met_others(lefts)
-                lefts.clear()
+                self._known_ends.met_others(known_ends)
+                known_ends.clear()
             return None
-        self._last_commits.told(_int(told.get_value(0, 0)))
-        self._leave(drafts, {**dict.fromkeys(digests), **known, **changed}, lefts, starts, ends)
+        self._known_ends.note_clock(_int(told.get_value(0, 0)))
+        self._store_ends(drafts, {**dict.fromkeys(digests), **known, **changed}, known_ends, starts, ends)
         self._announce()
         return answers
 
-    def _leave(
+    def _store_ends(
         self,
         drafts: Sequence[ActionDraft],
         states: Mapping[str, State],
-        lefts: Mapping[int, LastCommit],
+        known_ends: Mapping[int, KnownEnd],
         starts: Mapping[int, PartitionEnd],
         ends: Mapping[int, PartitionEnd],
     ) -> None:
@@ -199,7 +199,7 @@ class PostgresLog:
             if key is not None and key in states:
                 of[draft.partition][key] = states[key]
         for partition, found in of.items():
-            self._last_commits.leave(partition, lefts.get(partition), starts[partition], ends[partition], found)
+            self._known_ends.store(partition, known_ends.get(partition), starts[partition], ends[partition], found)
 
     def _announce(self) -> None:
         """Something was committed."""
@@ -223,7 +223,7 @@ class PostgresLog:
         for row in range(heads.ntuples):
             if heads.get_value(row, 0) is None:
                 now = int(heads.get_value(row, 1) or 0)
-                self._last_commits.told(now)
+                self._known_ends.note_clock(now)
                 return ends, now
         raise Corrupt(f"{self._database.where}: the server told no time", code="fold", hint="report this as a bug")
 
@@ -272,7 +272,7 @@ class PostgresLog:
             rows = self._database.rows("read", (partition, after, to, values))
         else:
             rows = self._database.rows("read_sized", (partition, after, to, bytes_max))
-        return list(map(make, repeat(Record), rows))
+        return list(map(new_tuple, repeat(Record), rows))
 
     def _read_key(
         self, key: str, partition: int, after: int, to: int, limit: int, bytes_max: int, values: bool
@@ -290,7 +290,7 @@ class PostgresLog:
             full = True
             if len(rows) > 1:
                 rows.pop()  # the one that was too much
-        records: list[Record] = [make(Record, row[3:]) for row in rows]
+        records: list[Record] = [new_tuple(Record, row[3:]) for row in rows]
         return RecordPage(records, records[-1].offset + 1 if full else max(min(to, newest), after) + 1)
 
     def _newest_untrimmed(self, partition: int, after: int) -> int:
@@ -311,7 +311,7 @@ class PostgresLog:
         return self._database.now_us()
 
     @contextmanager
-    def ending(self, partition: int) -> Iterator[Callable[[], int]]:
+    def ask_newest(self, partition: int) -> Iterator[Callable[[], int]]:
         with self._database.asking("bound", partition) as bound:
             yield lambda: int(bound()[0][1])
 
@@ -370,11 +370,11 @@ def _arrays(
     ]  # fmt: skip
 
 
-def _known(drafts: Sequence[ActionDraft], lefts: Mapping[int, LastCommit]) -> dict[str, State]:
+def _known(drafts: Sequence[ActionDraft], known_ends: Mapping[int, KnownEnd]) -> dict[str, State]:
     """The states of keys as they were left."""
     known: dict[str, State] = {}
     for draft in drafts:
-        key, left = draft.action.key, lefts.get(draft.partition)
+        key, left = draft.action.key, known_ends.get(draft.partition)
         if key is not None and left is not None and key in left.states:
             known[key] = left.states[key]
     return known

@@ -167,7 +167,7 @@ def create(
         for item in {**more, **fixed}.items():
             connection.execute(schema.own("fix_setting"), item)
 
-    with _alone(connection, schema, advisory=advisory):
+    with _schema_lock(connection, schema, advisory=advisory):
         missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
         if not missing and fixed_settings(connection, schema):
             return
@@ -187,7 +187,7 @@ def upgrade(connection: Connection, schema: PostgresSchema, *, advisory: bool) -
 
 
 def _upgrade(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> list[str]:
-    with _alone(connection, schema, advisory=advisory):
+    with _schema_lock(connection, schema, advisory=advisory):
         missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
         _do(connection, schema, missing)
         connection.execute(schema.own("fix_setting"), ("schema_version", str(len(_done(connection, schema)))))
@@ -251,7 +251,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> Iterator[None]:
+def _schema_lock(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> Iterator[None]:
     """Make sure of the foundation, and let nobody else change the schema meanwhile."""
     if advisory and _has_advisory_locks(connection, schema):
         with connection.transaction():

@@ -100,7 +100,7 @@ def open_database(
     if clock is not None:
         check_clock(clock)
     create = settings.schema == "create" if create is None else create
-    with _at(path):
+    with _opening(path):
         if not _has_schema(path, part, settings, vfs):
             if part.kind == "store" and settings.schema == "create":
                 files.check_folder(path)  # also where only its log is to be made first
@@ -122,7 +122,7 @@ def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> lis
     """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
     path = files.real_path(path)
     known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
-    with _at(path), files.folder_lock(path.parent):
+    with _opening(path), files.folder_lock(path.parent):
         if not _has_schema(path, part, settings, None):
             raise _no_schema(path, part)
         connection = _connect(path, settings, None)
@@ -136,7 +136,7 @@ def describe_database(path: str | Path, part: Part, *, settings: Settings) -> De
     """Describe a file, also one whose schema is older or newer than this program's. Changes nothing."""
     path = files.real_path(path)
     known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
-    with _at(path):
+    with _opening(path):
         if not _has_schema(path, part, settings, None):
             raise _no_schema(path, part)
         connection = _connect(path, settings, None)
@@ -147,7 +147,7 @@ def describe_database(path: str | Path, part: Part, *, settings: Settings) -> De
 
 
 @contextmanager
-def _at(path: Path) -> Iterator[None]:
+def _opening(path: Path) -> Iterator[None]:
     """Refuse a place that is not safe, take turns in this process, and say in our words what cannot be opened."""
     check_library()
     check_file_system(path)

@@ -50,7 +50,7 @@ from strandline.sql.api import Part
 from strandline.sql.steps import check_fixed, rules_in, rules_to_fix
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import Head, State
-from strandline.values.tuples import make
+from strandline.values.tuples import new_tuple
 
 OFFSET_MAX = 2**63 - 1
 UNPLACED_MAX = 128
@@ -173,7 +173,7 @@ class SqliteLog:
             timestamp = max(clock(), timestamp + 1)
             if type(action) is Mark and action.at_least is not None:
                 timestamp = max(timestamp, action.at_least)
-            place = make(Place, (partition, offset, timestamp))
+            place = new_tuple(Place, (partition, offset, timestamp))
             key = action.key
             effect: Effect = None
             state: State = None
@@ -192,7 +192,7 @@ class SqliteLog:
             seq += 1
             rows_.append([seq, partition, offset, timestamp, hash_, life, first, last, None, key, header, value])
             ends[partition] = offset, timestamp
-            answers.append(make(Recorded, (place, True, effect, state)))
+            answers.append(new_tuple(Recorded, (place, True, effect, state)))
         latest: dict[str, Latest] = {}
         for key, last_seq in changed.items():
             state, digest = known[key].state, None
@@ -200,7 +200,7 @@ class SqliteLog:
                 row = rows_[last_seq - self._seq - 1]
                 row[HEAD_AT] = text = row_text(state)
                 digest = row_digest(key, text, row[1:4], row[6], row[7])
-            latest[key] = make(Latest, (last_seq, digest))
+            latest[key] = new_tuple(Latest, (last_seq, digest))
         self._seq = seq
         return answers, rows_, latest
 
@@ -287,7 +287,7 @@ class SqliteLog:
         return self._clock()
 
     @contextmanager
-    def ending(self, partition: int) -> Iterator[Callable[[], int]]:
+    def ask_newest(self, partition: int) -> Iterator[Callable[[], int]]:
         with self._database.connection() as connection:
             _, newest = _bound(connection, partition)
         yield lambda: newest
@@ -378,10 +378,10 @@ def _fetch(
     for name in ("read_placed", "read_unplaced"):
         cursor = connection.execute(sql(name), bindings)
         if bytes_max is None:
-            records += map(make, repeat(Record), cursor.fetchall())
+            records += map(new_tuple, repeat(Record), cursor.fetchall())
         else:
             for row in cursor:
-                record = make(Record, row)
+                record = new_tuple(Record, row)
                 size += len(record.value or b"")
                 if records and size > bytes_max:
                     cursor.close(True)

@@ -277,11 +277,11 @@ class ExactContract:
         log = cast(ExactLog, opened(partitions=PARTITIONS))
         for _ in range(2):
             for partition, newest in enumerate(log.newest()):
-                with log.ending(partition) as ended_at:
+                with log.ask_newest(partition) as ended_at:
                     assert ended_at() == newest
             log.append([mark_in(1), mark_in(1), mark_in(2)])
         log.close()
-        with pytest.raises(InvalidInput) as refused, log.ending(0):
+        with pytest.raises(InvalidInput) as refused, log.ask_newest(0):
             pass
         assert refused.value.code == "closed"
 

@@ -19,10 +19,10 @@ from uuid import UUID
 from strandline.backends import backend_of
 from strandline.connect import Strandline
 from strandline.errors import StrandlineError, Unavailable
-from strandline.projection.alive import Alive, ByBeat, ByLock
 from strandline.projection.definition import Projection
 from strandline.projection.host import Host, HostedProjection, Offsets, Runner, slices_of
 from strandline.projection.live_feed import Ends, LogFeed
+from strandline.projection.liveness import FileLockLiveness, HeartbeatLiveness, Liveness
 from strandline.projection.management import Projections
 from strandline.projection.offset_store import PART, SERVING, OffsetStore, RangeClaim
 from strandline.projection.range_runner import RangeRunner
@@ -136,7 +136,7 @@ class Process:
         self.store, self.log, self.pointer_watch = s.store, s.log, s.pointer_watch
         self._url: Url = sql_url("offset_store", url)
         self._databases: list[Any] = []
-        self._alive: list[Alive] = []
+        self._alive: list[Liveness] = []
 
     def check(self) -> None:
         self.s.check()
@@ -152,9 +152,9 @@ class Process:
         store = OffsetStore(OffsetDatabase(self._databases[-1], self.stage))
         return Offsets(store, self._is_alive)
 
-    def _is_alive(self, host: str | None) -> Alive:
+    def _is_alive(self, host: str | None) -> Liveness:
         path = self._url.path
-        alive: Alive = ByBeat() if self._beats or path is None else ByLock(path.resolve(), host)
+        alive: Liveness = HeartbeatLiveness() if self._beats or path is None else FileLockLiveness(path.resolve(), host)
         self._alive.append(alive)
         return alive
 
@@ -166,7 +166,7 @@ class Process:
     def kill(self) -> None:
         """End it as if it were killed: nothing is given back, but files and connections are nobody's any more."""
         for alive in self._alive:
-            if isinstance(alive, ByLock) and alive._held >= 0:
+            if isinstance(alive, FileLockLiveness) and alive._held >= 0:
                 os.close(alive._held)
                 alive._held = -1
         self.close()
@@ -254,7 +254,7 @@ class SteppedHost(Host):
             self.opened = True
             with suppress(Unavailable):
                 self._open()
-        self._look_around()
+        self._tick_all()
         return bool(self._runs or self._waiting)
 
     def step(self) -> None:

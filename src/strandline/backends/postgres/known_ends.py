@@ -20,32 +20,32 @@ LATER: Final = 16
 """After somebody else was there, or a key was not as new as it seemed, so many appends ask first."""
 
 
-class LastCommit(NamedTuple):
+class KnownEnd(NamedTuple):
     """The end of a partition, and states of its keys as of then; None for a key that had none."""
 
     end: PartitionEnd
     states: dict[str, State]
 
 
-class LastCommits:
+class KnownEnds:
     """Keeps the last commit of each partition, and the server's clock. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._left: dict[int, LastCommit] = {}
+        self._ends: dict[int, KnownEnd] = {}
         self._wary: dict[int, int] = {}
         self._unsure = 0
         self._ahead_us = 0
 
-    def take(self, partitions: Iterable[int]) -> dict[int, LastCommit]:
+    def pop(self, partitions: Iterable[int]) -> dict[int, KnownEnd]:
         """Take the last commits of partitions, for the caller alone; nobody else has them until they are left again."""
         with self._lock:
-            return {partition: self._left.pop(partition) for partition in partitions if partition in self._left}
+            return {partition: self._ends.pop(partition) for partition in partitions if partition in self._ends}
 
-    def leave(
+    def store(
         self,
         partition: int,
-        before: LastCommit | None,
+        before: KnownEnd | None,
         start: PartitionEnd,
         end: PartitionEnd,
         states: Mapping[str, State],
@@ -60,7 +60,7 @@ class LastCommits:
             if wary:
                 self._wary[partition] = wary - 1
             else:
-                self._left[partition] = LastCommit(end, known)
+                self._ends[partition] = KnownEnd(end, known)
 
     def met_others(self, partitions: Iterable[int]) -> None:
         """Somebody else had moved one of the partitions."""
@@ -77,7 +77,7 @@ class LastCommits:
         """A key that was taken for new may not have been."""
         self._unsure = LATER + 1
 
-    def told(self, server_us: int) -> None:
+    def note_clock(self, server_us: int) -> None:
         """The server's clock said this a moment ago."""
         self._ahead_us = server_us - time.monotonic_ns() // 1000
 

@@ -32,7 +32,7 @@ class Beat(NamedTuple):
     """When it began to run the projection; 0 where a host of an older program did not say so."""
 
 
-class Alive(Protocol):
+class Liveness(Protocol):
     """Tells living hosts from dead ones."""
 
     beats: bool
@@ -48,7 +48,7 @@ class Alive(Protocol):
         """This host ends."""
 
 
-class ByBeat:
+class HeartbeatLiveness:
     """A host whose beat is older than the lease is dead. The clock is the database's."""
 
     beats = True
@@ -63,7 +63,7 @@ class ByBeat:
         pass
 
 
-class ByLock:
+class FileLockLiveness:
     """A host lives as long as it holds the lock on its file, beside the database."""
 
     beats = False

@@ -11,7 +11,7 @@ from strandline.values.events import EventCells, Life, RecordedEvent
 _IDS: Final = UUID("5f6b1f6e-6f0c-5d0b-9a51-0f3f2a9c7d11")
 
 
-class HandedEvent(RecordedEvent):
+class DeliveredEvent(RecordedEvent):
     """An event that a projection hands over. It is taken apart when it is touched."""
 
     __slots__ = ("_found", "_projection", "_row")

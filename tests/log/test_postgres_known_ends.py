@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from strandline.backends.postgres.database import Begun
-from strandline.backends.postgres.last_commit import LATER
+from strandline.backends.postgres.known_ends import LATER
 from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.postgres.notifications import Bell
 from strandline.backends.postgres.round_trips import Connection
@@ -294,7 +294,7 @@ def test_the_clock_is_still_the_servers(log: PostgresLog, trips: list[int], monk
         patched.setattr(time, "time", lambda: 0.0)
         (alone,) = log.append([mark_in(0)])
     assert trips == [3, 2, 1]
-    log._last_commits._ahead_us += HOUR_US  # the server's clock was set back, or this machine slept
+    log._known_ends._ahead_us += HOUR_US  # the server's clock was set back, or this machine slept
     (asked,) = log.append([mark_in(0)])
     now = time.time_ns() // 1000
     for answer in (alone, asked):

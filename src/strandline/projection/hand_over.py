@@ -21,7 +21,7 @@ from strandline.values.heads import SEQ_NR_MAX, EndedLife
 from strandline.values.keys import key_partition
 
 
-class Levelling:
+class HandOver:
     """Brings a range level with the generation whose place it takes, once that one is stopped."""
 
     def __init__(self, state: RangeState, delivery: Delivery, reader: RangeReader) -> None:
@@ -55,7 +55,7 @@ class Levelling:
     def _level_key(self, theirs: KeyRow) -> bool:
         """Hand over a key's events up to one; False if it is not in the store yet."""
         state, store, key = self._state, self._slices.store, theirs.key
-        mine = state.kept(key)
+        mine = state.saved_key_row(key)
         if covers(mine, theirs):
             return True
         _, found = look_at(store, key, key_partition(key, store.settings.partitions))
@@ -69,15 +69,15 @@ class Levelling:
         if rows:
             reached("projection.levelled_key_by_key")
             state.offsets.forget(key)
-            state.learn(rows[-1:])
+            state.load_key_rows(rows[-1:])
             known = state.offsets.row(key)
             looked = self._slices.look_back(rows[-1], None if known is None else known.last, state.offsets.line(key))
             if looked.missing is not None:
                 raise RangeFailed(rows[-1], missing_event(key, looked.missing, None))
             for each in looked.rows:
-                self._reader.accept(each, alone=True)
+                self._reader.accept(each, out_of_order=True)
             self._delivery.deliver()
-        if not covers(state.kept(key), theirs):  # what was deleted since is nobody's any more
+        if not covers(state.saved_key_row(key), theirs):  # what was deleted since is nobody's any more
             state.save((), state.offsets.position, rows=[theirs._replace(parked=None)])
             state.offsets.forget(key)
         return True
