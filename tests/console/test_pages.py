@@ -338,8 +338,10 @@ def test_without_the_scope_buttons_are_off_and_the_server_refuses(chromium: Any,
     visit.go("/projections/mails/1")
     page = visit.page
     assert page.is_disabled("button:text-is('Pause')")
-    page.evaluate("document.querySelectorAll('button').forEach(one => { one.disabled = false })")
-    page.click("button:text-is('Pause')")
+    page.evaluate(  # one script, because a renewed region has buttons that are off again
+        "() => { const pause = [...document.querySelectorAll('button')].find(one => one.textContent.trim() === 'Pause');"
+        " pause.disabled = false; pause.click() }"
+    )
     page.fill("#f-why", "just because")
     page.click("#ask-form button:not(#ask-no)")
     visit.until(lambda: "no scope admin" in visit.text("#ask"))
