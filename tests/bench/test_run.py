@@ -87,6 +87,7 @@ LINES = {
 ON_DEMAND = {
     "slices/flat",
     "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
+    "append/metrics-off", "append/metrics-on",
     "freshness/p50-without-checkpoint", "memory/replicate-ten-million", "replicate/scale-rows",
     "tags/flat", "work/million-later", "work/drain-snapshot-held",
     "groups/dbos",

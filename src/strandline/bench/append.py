@@ -9,6 +9,9 @@ that time on both sides.
 `futures` is one thread that keeps 1,000 appends on their way with `append_future`, to 64 journals in turns, beside our
 own 64 threads that wait. `many-keys` gives 500 events of 500 journals to one call, on both sides.
 
+`metrics-off` is a writer in whose process metrics and traces were started and stopped again, `metrics-on` one in which
+they run, beside a writer in a process that never started them; both run on demand.
+
 `kafka-64-writers` is answered by the brokers alone, `kafka-64-verdicts` with the numbers that the events got, as
 everywhere else. `kafka-expected-p99` is how long a lone append with `expected` takes, beside a limit.
 """
@@ -20,12 +23,13 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 from statistics import quantiles
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from strandline.bench import fresh
@@ -40,6 +44,7 @@ IN_FLIGHT = 1000
 EXPECTED_LIMIT_MS = 100.0
 EXPECTED, EXPECTED_WARM_UP, QUICK_EXPECTED = 500, 50, 5
 EXPECTED_PAUSE_MOST_S = 0.02
+Measured = Literal["never", "off", "on"]
 
 
 class Journals:
@@ -104,13 +109,19 @@ def count_calls(
 
 
 def ours_in_child(
-    where: dict[str, Any], writers: int, events: int, journal_events: int, quick: bool, numbers: bool = True
+    where: dict[str, Any],
+    writers: int,
+    events: int,
+    journal_events: int,
+    quick: bool,
+    numbers: bool = True,
+    measured: Measured = "never",
 ) -> dict[str, Any]:
     """Through the public Journal, as any service would."""
     import strandline
 
     payload = os.urandom(PAYLOAD_BYTES)
-    with strandline.connect(**where) as s:
+    with _measured(measured), strandline.connect(**where) as s:
         journal = s.journal
 
         def call(journals: Journals) -> None:
@@ -122,6 +133,26 @@ def ours_in_child(
             )
 
         return count_calls(call, writers, events, journal_events, quick)
+
+
+@contextmanager
+def _measured(measured: Measured) -> Iterator[None]:
+    """Count and trace what happens within, or until just before it, or not at all."""
+    if measured == "never":
+        yield
+        return
+    from strandline import metrics, tracing
+
+    counted = metrics.start()
+    tracing.start()
+    try:
+        if measured == "on":
+            yield
+    finally:
+        tracing.stop()
+        counted.stop()
+    if measured == "off":
+        yield
 
 
 def theirs_in_child(
@@ -259,6 +290,16 @@ def _case(
     )  # fmt: skip
 
 
+def _measured_case(name: str, measured: Measured, *, target: float) -> Case:
+    work = {"writers": 1, "events": 1, "journal_events": JOURNAL_EVENTS}
+    return Case(
+        f"append/{name}", "unmeasured", "appends/s", target,
+        partial(_side, "append:ours_in_child", "sqlite", {**work, "measured": measured}),
+        partial(_side, "append:ours_in_child", "sqlite", work),
+        on="sqlite", on_demand=True, settings={**work, "warm_up_s": WARM_UP_S, "count_s": COUNT_S},
+    )  # fmt: skip
+
+
 def _many_case(name: str, *, target: float, on: str = "sqlite") -> Case:
     work = {"writers": 1, "events": 500, "journal_events": JOURNAL_EVENTS}
     return Case(
@@ -310,6 +351,8 @@ CASES = [
     _case("1-writer-new-keys", writers=1, target=1.0, new_keys=True),
     _case("16-writers-new-keys", writers=16, target=5.0, new_keys=True),
     _case("64-writers-new-keys", writers=64, target=7.0, new_keys=True),
+    _measured_case("metrics-off", "off", target=0.98),
+    _measured_case("metrics-on", "on", target=0.8),
     _case("postgres-1-writer", writers=1, target=1.3, on="postgres"),
     _case("postgres-64-writers", writers=64, target=15.0, on="postgres"),
     _case("postgres-500-a-call", writers=1, events=500, target=3.0, on="postgres"),
