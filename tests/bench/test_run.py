@@ -74,6 +74,8 @@ LINES = {
     ("project", "postgres"): ["project/postgres", "project/at-least-once"],
     ("rebuild", "sqlite"): ["rebuild/sqlite"],
     ("rebuild", "postgres"): ["rebuild/postgres"],
+    ("reconcile", "sqlite"): ["reconcile/clean", "reconcile/clean-with-log"],
+    ("archive", "sqlite"): ["archive/write"],
     ("tags", "sqlite"): [
         "tags/live-p50",
         "tags/live-p99",
@@ -102,7 +104,7 @@ def _names(output: str) -> list[str]:
 def _marked(*names: str, soak: bool = False) -> list[object]:
     on_spark = ("replicate", "replay")
     marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in on_spark}
-    for name in ("freshness", "tags", "project", "rebuild"):  # they start Spark several times
+    for name in ("freshness", "tags", "project", "rebuild", "reconcile", "archive"):  # they start Spark several times
         marks[name] = [pytest.mark.spark, pytest.mark.soak]
     return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 
