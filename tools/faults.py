@@ -26,10 +26,11 @@ FAULTS = ROOT / "tests" / "faults"
 RUN = """
 import logging, sys
 logging.disable(logging.CRITICAL)
-from strandline.testing.prove.run import prove, server_for
+from strandline.testing.prove.run import prove
+from strandline.testing.prove.servers import Servers
 part, on, seeds = sys.argv[1:]
-with server_for(on) as url:
-    proof = prove(part, on, range(int(seeds)), url=url, tries=0, failures_max=1)
+with Servers() as servers:
+    proof = prove(part, on, range(int(seeds)), servers=servers, tries=0, failures_max=1)
 for failure in proof.failures:
     print(failure.seed, failure.message[:200].replace(chr(10), " "))
 sys.exit(5 if proof.failures else 0)

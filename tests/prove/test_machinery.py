@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from strandline.testing import limits
 from strandline.testing.prove import journal, run
 from strandline.testing.prove.program import Call, Difference, Program
 from strandline.testing.prove.shrink import shrink
-from strandline.testing.rare import counting
+from strandline.testing.rare import RARE, counting
 from strandline.values.actions import Delete
 from tests.acceptance.cli_call import call
 
@@ -143,9 +144,78 @@ def test_places_are_counted_within_and_cost_nothing_behind() -> None:
 def test_the_command_shows_a_table() -> None:
     answer = call("prove", "journal", "--seeds", "5", "--on", "memory,last-write-wins")
     assert (answer.code, answer.err) == (0, "")
-    head, *rows = answer.out.splitlines()
-    assert head.split() == ["part", "on", "programs", "calls", "rare", "paths", "differences", "time"]
-    assert [row.split()[:3] for row in rows] == [["journal", "memory", "5"], ["journal", "last-write-wins", "5"]]
+    head, *rows, last = answer.out.splitlines()
+    assert head.split() == ["part", "on", "seeds", "programs", "calls", "rare", "paths", "differences", "time"]
+    assert [row.split()[:4] for row in rows] == [
+        ["journal", "memory", "0..4", "5"], ["journal", "last-write-wins", "0..4", "5"],
+    ]  # fmt: skip
+    assert last.endswith(f"of {len(RARE)} rare paths reached")
+
+
+def test_all_parts_run_for_a_time_and_what_was_run_is_kept(tmp_path: Path) -> None:
+    """Each part has a turn on each back-end that it has, from the seed on that was given."""
+    kept = tmp_path / "proof.json"
+    answer = call("prove", "all", "--minutes", "0.01", "--first", "7", "--on", "memory,sqlite", "--json", str(kept))
+    assert (answer.code, answer.err) == (0, "")
+    found = json.loads(kept.read_bytes())
+    runs = found["runs"]
+    assert [(one["part"], one["on"]) for one in runs] == [
+        (part, on) for part in run.PARTS for on in ("memory", "sqlite") if on in run.BACKENDS[part]
+    ]
+    assert {(one["part"], one["on"]) for one in runs} >= {("work", "sqlite"), ("journal", "memory")}
+    for one in runs:
+        assert (one["first_seed"], one["next_seed"] - one["programs"]) == (7, 7)
+        assert one["calls"]
+        assert one["programs"] >= 1
+    assert found["programs"] == sum(one["programs"] for one in runs)
+    assert found["calls"] == sum(sum(one["calls"].values()) for one in runs)
+    assert found["differences"] == 0
+    assert set(found["versions"]) == {"strandline", "python", "sqlite"}
+    reached = {name for one in runs for name in one["rare_paths"]}
+    assert found["rare_paths_never_reached"] == [name for name in RARE if name not in reached]
+    assert [path.name for path in tmp_path.iterdir()] == ["proof.json"]
+
+
+def test_a_run_of_some_seeds_ends_with_its_time() -> None:
+    """A time given beside a number is the most that it may take: this many programs would take a day."""
+    proofs = run.prove_in_turn([("journal", "memory"), ("work", "sqlite")], programs=10**6, seconds=0.5)
+    assert all(1 <= proof.programs < 1000 for proof in proofs)
+
+
+def test_turns_add_up_to_every_seed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    make = journal.make
+
+    def made(seed: int, on: str) -> Program:
+        seeds.append(seed)
+        return make(seed, on)
+
+    monkeypatch.setattr(run, "TURN_S", 0.0)
+    monkeypatch.setattr(journal, "make", made)
+    turns: list[int] = []
+    pairs = [("journal", "memory"), ("work", "sqlite")]
+    proofs = run.prove_in_turn(
+        pairs, first=3, programs=4, seconds=600, turned=lambda found: turns.append(found[0].programs)
+    )
+    assert seeds == [3, 4, 5, 6]
+    assert [proof.programs for proof in proofs] == [4, 4]
+    assert turns[:4] == [1, 1, 2, 2]
+
+
+def test_a_run_stops_where_it_is_told_to() -> None:
+    done: list[str] = []
+    proofs = run.prove_in_turn(
+        [("journal", "memory")],
+        told=lambda proof: done.append(proof.part),
+        stopped=lambda: len(done) >= 2,
+    )
+    assert proofs[0].programs == 2
+
+
+def test_a_rare_path_that_is_not_reached_fails_a_run_that_asks_for_all() -> None:
+    answer = call("prove", "journal", "--seeds", "1", "--on", "memory", "--every-path")
+    assert answer.code == 5
+    assert "work.stale_add" in answer.out.splitlines()[-1]
 
 
 def test_the_command_leaves_the_loggers_of_its_process_alone() -> None:
@@ -158,7 +228,16 @@ def test_the_command_leaves_the_loggers_of_its_process_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [("prove", "nothing"), ("prove", "journal", "--on", "paper"), ("prove", "journal", "--program", "{}")]
+    "argv",
+    [
+        ("prove", "nothing"),
+        ("prove", "journal", "--on", "paper"),
+        ("prove", "journal", "--program", "{}"),
+        ("prove", "work", "--on", "last-write-wins"),
+        ("prove", "journal", "--minutes", "0"),
+        ("prove", "journal", "--seeds", "0"),
+        ("prove", "journal", "--json", "/nowhere/at/all"),
+    ],
 )
 def test_bad_input_is_refused(argv: tuple[str, ...]) -> None:
     answer = call(*argv)

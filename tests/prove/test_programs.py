@@ -9,6 +9,7 @@ import pytest
 
 from strandline.servers.postgres import PostgresServer
 from strandline.testing.prove.run import Proof, prove
+from strandline.testing.prove.servers import Servers
 from strandline.testing.rare import RARE
 from tests.repeats import SOAK
 
@@ -90,4 +91,4 @@ def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
 @pytest.mark.req("J13", "J50", "T46", "P4", "W21", "W28", "W42", "W71")
 @pytest.mark.parametrize("part", ["journal", "queries", "work", "groups", "projections"])
 def test_programs_on_postgres(part: str, postgres: PostgresServer) -> None:
-    check(prove(part, "postgres", seeds(5), url=postgres.url), len(seeds(5)))
+    check(prove(part, "postgres", seeds(5), servers=Servers({"postgres": postgres.url})), len(seeds(5)))

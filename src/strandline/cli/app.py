@@ -154,7 +154,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         _settle_streams()
         argv = sys.argv[1:]
-    as_json = "--json" in argv and "bench" not in argv[:1]
+    as_json = "--json" in argv and argv[:1] not in (["bench"], ["prove"])  # which take a file there
     forget()
     remember([*argv, os.environ.get(URL_VARIABLE, "")])
     try:

@@ -27,7 +27,8 @@ from strandline.testing.prove.group_statements import (
     Spec,
     value_of,
 )
-from strandline.testing.prove.worlds import SHM
+from strandline.testing.prove.servers import Servers, needed
+from strandline.testing.prove.worlds import POSTGRES, SHM
 
 TABLES: Final = (
     f"CREATE TABLE account (id integer PRIMARY KEY, name text, amount integer CHECK (amount < {MOST}))",
@@ -280,12 +281,10 @@ class LwwShop(Shop):
         """It stays, with this process."""
 
 
-def shop(kind: str, number: int, url: str | None, clock: Callable[[], int]) -> Shop:
+def shop(kind: str, number: int, servers: Servers | None, clock: Callable[[], int]) -> Shop:
     """A new one, with the rows of `FIRST`."""
     if kind == "sqlite":
         return SqliteShop()
     if kind == "lww":
         return LwwShop(clock)
-    if url is None:
-        raise ValueError(f"{kind} needs the URL of a server")
-    return PostgresShop(url, number)
+    return PostgresShop(needed(servers).url(POSTGRES), number)

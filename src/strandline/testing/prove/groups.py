@@ -29,6 +29,7 @@ from strandline.testing.prove.group_statements import Spec
 from strandline.testing.prove.group_steps import Place, ProgramStep, meet, statements_of
 from strandline.testing.prove.group_world import FIRST, Shop, SqliteShop, SqlShop, shop
 from strandline.testing.prove.program import Difference, Program
+from strandline.testing.prove.servers import Servers
 
 __all__ = ["make", "run"]
 
@@ -42,12 +43,12 @@ RACES: Final = 12
 class GroupRun:
     """Runs a program on groups and on the model, and compares."""
 
-    def __init__(self, program: Program, *, url: str | None = None) -> None:
+    def __init__(self, program: Program, *, servers: Servers | None = None) -> None:
         settings = dict(program.settings)
         kinds = dict(settings.pop("kinds", None) or {"a": "sqlite", "b": "sqlite"})
-        self.world = worlds.world(settings.pop("journal", worlds.MEMORY), {}, url=url)
+        self.world = worlds.world(settings.pop("journal", worlds.MEMORY), {}, servers=servers)
         self.shops: dict[str, Shop] = {
-            name: shop(kind, n, url, self.world.clock) for n, (name, kind) in enumerate(sorted(kinds.items()))
+            name: shop(kind, n, servers, self.world.clock) for n, (name, kind) in enumerate(sorted(kinds.items()))
         }
         self.model = GroupModel(kinds, settings.get("on_conflict", "fail"))
         self.model.databases = {
@@ -486,9 +487,9 @@ def _sorted(rows: Any) -> list[Any]:
     return sorted((sorted(dict(row).items()) for row in rows), key=repr)
 
 
-def run(program: Program, *, url: str | None = None) -> Counter[str]:
+def run(program: Program, *, servers: Servers | None = None) -> Counter[str]:
     """Run a program; how often each call was made. `Difference` where the product is not as the model."""
     with limits.small(program.limits):
-        ran = GroupRun(program, url=url)
+        ran = GroupRun(program, servers=servers)
         ran.run()
     return ran.done

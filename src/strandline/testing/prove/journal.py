@@ -16,6 +16,7 @@ from strandline.journal.replay import Wanted, replay_partition
 from strandline.testing import carry, limits
 from strandline.testing.prove.model import Action, Event, KeyModel, Life, partition_of
 from strandline.testing.prove.program import Call, Difference, Program
+from strandline.testing.prove.servers import Servers
 from strandline.testing.prove.worlds import World, world
 from strandline.values.answers import Appended
 from strandline.values.heads import Head
@@ -250,11 +251,11 @@ class Reading:
 class Run:
     """Runs a program on a world and on the model, and compares."""
 
-    def __init__(self, program: Program, *, url: str | None = None, faulty: bool = False) -> None:
+    def __init__(self, program: Program, *, servers: Servers | None = None, faulty: bool = False) -> None:
         """`faulty`: whether calls to log and store may fail; some calls of a program need that."""
         self.program = program
         faulty = faulty or any(name in FAULTY for name, _ in program.calls)
-        self.world: World = world(program.on, program.settings, url=url, faulty=faulty)
+        self.world: World = world(program.on, program.settings, servers=servers, faulty=faulty)
         fixed = self.world.s.store.settings
         self.partitions = fixed.partitions
         self.keys = {name: KeyModel(name, fixed.segment_size, fixed.append_ids_kept) for name in KEYS}
@@ -927,9 +928,9 @@ def _all(events: list[tuple[Any, ...]]) -> str:
     return f"[{', '.join(map(brief, events))}]"
 
 
-def run(program: Program, *, url: str | None = None) -> Counter[str]:
+def run(program: Program, *, servers: Servers | None = None) -> Counter[str]:
     """Run a program; how often each call was made. `Difference` where the product is not as the model."""
     with limits.small(program.limits):
-        ran = Run(program, url=url)
+        ran = Run(program, servers=servers)
         ran.run()
     return ran.done

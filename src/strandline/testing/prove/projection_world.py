@@ -20,6 +20,7 @@ from strandline.testing.prove.program import Program
 from strandline.testing.prove.projection_handler import Effect, Handler
 from strandline.testing.prove.projection_model import Book, Place
 from strandline.testing.prove.projection_tables import Tables
+from strandline.testing.prove.servers import Servers
 from strandline.testing.prove.worlds import POSTGRES, SHM
 
 PREFIX: Final = "projection."
@@ -50,10 +51,10 @@ class Kept:
 class HostedRun(journal.Run):
     """A journal with hosts of projections beside it."""
 
-    def __init__(self, program: Program, *, url: str | None = None) -> None:
+    def __init__(self, program: Program, *, servers: Servers | None = None) -> None:
         mine = {name.removeprefix(PREFIX): value for name, value in program.settings.items() if name.startswith(PREFIX)}
         rest = {name: value for name, value in program.settings.items() if not name.startswith(PREFIX)}
-        super().__init__(replace(program, settings=rest), url=url, faulty=True)
+        super().__init__(replace(program, settings=rest), servers=servers, faulty=True)
         self.given = {name: mine.pop(name, default) for name, default in
                       zip(OWN, ("slices", "exactly_once", False, 0, "beginning"), strict=True)}  # fmt: skip
         self.settings = mine

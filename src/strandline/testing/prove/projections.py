@@ -17,6 +17,7 @@ from strandline.testing.prove import journal
 from strandline.testing.prove.program import Call, Program
 from strandline.testing.prove.projection_run import Run
 from strandline.testing.prove.projection_world import POINTS, PREFIX, SLOTS
+from strandline.testing.prove.servers import Servers
 
 KEYS: Final = (0, 1, 3, 5, 6)
 """Of `journal.KEYS`: those of one entity type."""
@@ -252,11 +253,11 @@ def make(seed: int, on: str) -> Program:
     return Program("projections", on, calls, every, {} if defaults else limits.chosen(chance))
 
 
-def run(program: Program, *, url: str | None = None) -> Counter[str]:
+def run(program: Program, *, servers: Servers | None = None) -> Counter[str]:
     """Run a program; how often each call was made. `Difference` where the product is not as the model."""
     named = {name: value for name, value in program.limits.items() if name != "projection.live_feed.WAIT_S"}
     with limits.small({**named, "projection.live_feed.WAIT_S": 0.0, "projection.host.LOOK_S": 1.0}):
-        ran = Run(replace(program, limits=named), url=url)
+        ran = Run(replace(program, limits=named), servers=servers)
         with ran.stage.ruling():
             ran.run()
     return ran.done

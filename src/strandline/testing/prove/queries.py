@@ -17,6 +17,7 @@ from strandline.testing.prove import journal
 from strandline.testing.prove.journal import KEYS, TAGS, brief
 from strandline.testing.prove.model import EVERYTHING, Event, partition_of, slice_rows, tag_rows
 from strandline.testing.prove.program import Call, Difference, Program
+from strandline.testing.prove.servers import Servers
 
 REFRESH_S: Final = 0.01
 PAUSES_MAX: Final = 30
@@ -162,8 +163,8 @@ class Query:
 class Run(journal.Run):
     """Runs a program with queries."""
 
-    def __init__(self, program: Program, *, url: str | None = None) -> None:
-        super().__init__(program, url=url)
+    def __init__(self, program: Program, *, servers: Servers | None = None) -> None:
+        super().__init__(program, servers=servers)
         self.queries: dict[int, Query] = {}
 
     # ------------------------------------------------------------ what there is
@@ -464,9 +465,9 @@ def _named(how: dict[str, Any]) -> str:
     return f"{asked}, {rest})"
 
 
-def run(program: Program, *, url: str | None = None) -> Any:
+def run(program: Program, *, servers: Servers | None = None) -> Any:
     """Run a program; how often each call was made. `Difference` where the product is not as the model."""
     with limits.small(program.limits):
-        ran = Run(program, url=url)
+        ran = Run(program, servers=servers)
         ran.run()
     return ran.done

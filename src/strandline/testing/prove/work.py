@@ -22,8 +22,9 @@ from strandline.errors import InvalidInput, LeaseLost, NotFound, StrandlineError
 from strandline.testing import limits
 from strandline.testing.clock import FakeClock
 from strandline.testing.prove.program import Call, Difference, Program
+from strandline.testing.prove.servers import Servers, needed
 from strandline.testing.prove.work_model import US, Entry, Letter, WorkModel
-from strandline.testing.prove.worlds import SHM
+from strandline.testing.prove.worlds import POSTGRES, SHM
 from strandline.work.declaration import WorkDeclaration
 
 SETTINGS: Final[dict[str, Any]] = {
@@ -151,11 +152,11 @@ def make(seed: int, on: str) -> Program:
 class Place:
     """Where the journal is."""
 
-    def __init__(self, on: str, url: str | None) -> None:
-        self._folder = None if on == "postgres" else Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
+    def __init__(self, on: str, servers: Servers | None) -> None:
+        self._server = needed(servers).url(on) if on == POSTGRES else ""
+        self._folder = None if self._server else Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
         self._schema = f"prove_{uuid4().hex[:16]}"
-        self._server = url
-        self.url = f"{url}&schema={self._schema}" if self._folder is None else f"sqlite:{self._folder}/journal"
+        self.url = f"{self._server}&schema={self._schema}" if self._folder is None else f"sqlite:{self._folder}/journal"
 
     @contextmanager
     def transaction(self, *, commit: bool) -> Iterator[Any]:
@@ -168,7 +169,7 @@ class Place:
         else:
             import psycopg
 
-            connection = psycopg.connect(self._server or "")
+            connection = psycopg.connect(self._server)
             connection.execute(f'CREATE TABLE IF NOT EXISTS "{self._schema}".effect (entry bigint)'.encode())
             connection.execute("COMMIT")
             connection.execute("BEGIN")
@@ -194,7 +195,7 @@ class Place:
             return
         import psycopg
 
-        with psycopg.connect(self._server or "", autocommit=True) as connection:
+        with psycopg.connect(self._server, autocommit=True) as connection:
             connection.execute(f'DROP SCHEMA IF EXISTS "{self._schema}" CASCADE'.encode())
 
 
@@ -204,10 +205,10 @@ class Place:
 class Run:
     """Runs a program on a work journal and on the model, and compares."""
 
-    def __init__(self, program: Program, *, url: str | None = None) -> None:
+    def __init__(self, program: Program, *, servers: Servers | None = None) -> None:
         self.program = program
         self.clock = FakeClock()
-        self.place = Place(program.on, url)
+        self.place = Place(program.on, servers)
         self.model = WorkModel({**SETTINGS, **{k: v for k, v in program.settings.items() if k in SETTINGS}})
         self.tables = {k: v for k, v in program.settings.items() if k not in SETTINGS}
         self.opened: list[tuple[Strandline, Any]] = []
@@ -605,9 +606,9 @@ FIELDS: Final = (
 )
 
 
-def run(program: Program, *, url: str | None = None) -> Counter[str]:
+def run(program: Program, *, servers: Servers | None = None) -> Counter[str]:
     """Run a program; how often each call was made. `Difference` where the product is not as the model."""
     with limits.small(program.limits):
-        ran = Run(program, url=url)
+        ran = Run(program, servers=servers)
         ran.run()
     return ran.done

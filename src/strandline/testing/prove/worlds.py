@@ -32,6 +32,7 @@ from strandline.testing.clock import FakeClock
 from strandline.testing.faults import Crash, Faults
 from strandline.testing.inexact import InexactMemoryLog
 from strandline.testing.last_write_wins import LastWriteWinsStore
+from strandline.testing.prove.servers import Servers, needed
 
 SHM: Final = Path("/dev/shm")  # noqa: S108 (where there is one, files need no disk)
 
@@ -316,7 +317,8 @@ class SqliteWorld(World):
 class PostgresWorld(World):
     """A schema of a server."""
 
-    def __init__(self, settings: dict[str, Any], *, url: str, faulty: bool = True) -> None:
+    def __init__(self, settings: dict[str, Any], *, servers: Servers | None, faulty: bool = True) -> None:
+        url = needed(servers).url(POSTGRES)
         self._url = f"{url}&schema=prove_{uuid4().hex[:16]}"
         self._name = self._url.rpartition("=")[2]
         self._server = url
@@ -378,12 +380,10 @@ MEMORY, SQLITE, POSTGRES, LAST_WRITE_WINS, INEXACT = "memory", "sqlite", "postgr
 ON: Final = (SQLITE, MEMORY, LAST_WRITE_WINS, INEXACT, POSTGRES)
 
 
-def world(on: str, settings: dict[str, Any], *, url: str | None = None, faulty: bool = True) -> World:
+def world(on: str, settings: dict[str, Any], *, servers: Servers | None = None, faulty: bool = True) -> World:
     """A new and empty one."""
     if on == POSTGRES:
-        if url is None:
-            raise ValueError("on postgres the URL of a server is needed")
-        return PostgresWorld(settings, url=url, faulty=faulty)
+        return PostgresWorld(settings, servers=servers, faulty=faulty)
     kinds: dict[str, type[World]] = {
         MEMORY: MemoryWorld,
         SQLITE: SqliteWorld,
