@@ -132,7 +132,7 @@ class World:
 
 def begun(plan: GroupPlan) -> tuple[History, list[HistoryEvent]]:
     definition = plan.group.made()
-    defined = {"hash": "h", "stream": "s", "tables": {}, "dialects": {}, "definition": definition}
+    defined = {"hash": "h", "stream": "s", "identities": {}, "dialects": {}, "definition": definition, "plan": {}}
     return folded([HistoryEvent(1, "Defined", defined), HistoryEvent(2, "Started", {"fence": 1, "place": 1, "at": 1})])
 
 

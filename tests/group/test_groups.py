@@ -1339,7 +1339,7 @@ def test_pages_that_a_process_left_are_not_taken_twice(size: int) -> None:
     rows = [[n, "x" * size] for n in range(3)]
     payload: dict[str, Any] = {"step": "a", "columns": ["n", "t"], "at": 1}
     pages = [("Image", page) for _, page in paged("a", "rows", rows * (4 if size == 10 else 1), payload)]
-    head = ("Defined", {"hash": "h", "stream": "s", "tables": {}, "dialects": {}, "definition": {}})
+    head = ("Defined", {"hash": "h", "stream": "s", "identities": {}, "dialects": {}, "definition": {}, "plan": {}})
     for left in range(len(pages)):
         events = [head, *pages[:left], *pages, ("Result", payload)]
         folded_ = folded("g", ((HistoryEvent(n, *event), 1, n) for n, event in enumerate(events, 1)))

@@ -22,7 +22,9 @@ from strandline.group.record import load
 from strandline.testing import points
 from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
 
-DEFINED = HistoryEvent(1, "Defined", {"hash": "h", "stream": "default", "tables": {}, "dialects": {}, "definition": {}})
+DEFINED = HistoryEvent(
+    1, "Defined", {"hash": "h", "stream": "default", "identities": {}, "dialects": {}, "definition": {}, "plan": {}}
+)
 
 
 @pytest.fixture

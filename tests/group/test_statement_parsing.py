@@ -329,12 +329,5 @@ def test_places_meet_where_one_is_within_the_other() -> None:
     assert not table.meets(whole), "readers share"
 
 
-def test_a_table_is_told_as_json_and_back() -> None:
-    table = ACCOUNT._replace(
-        unique=(("name",), ()), children=(ForeignKey("e", ("a",), "account", ("id",), ("delete",)),)
-    )
-    assert TargetTable.from_json(table.to_json()) == table
-
-
 def test_a_parameter_knows_its_path() -> None:
     assert Parameter("step.recipe.result", 0).path == ("step", "recipe", "result")

@@ -45,13 +45,14 @@ from strandline.group.messages import written_answer
 from strandline.group.names import group_key, inbox_key, stream_key
 from strandline.group.open_targets import OpenTargets, Target, TargetOpener
 from strandline.group.outcome import Outcome, outcome_of
-from strandline.group.plan import GroupPlan, handler_names, planned_again
+from strandline.group.plan import GroupPlan, handler_names
 from strandline.group.playback import Played, verified
 from strandline.group.processor import Processor
 from strandline.group.record import load, seen
 from strandline.group.serving import CodeWatch, HandlerServer
 from strandline.group.settings import GroupSettings
 from strandline.group.statements.api import Held
+from strandline.group.stored_plan import planned_again
 from strandline.group.submitting import Submitter
 from strandline.group.target import Barrier, SqlTarget
 from strandline.group.targets.sql import SqlRefused as StatementRefused
@@ -198,8 +199,8 @@ class Groups:
             raise refusal([problem], name) from error
 
     def plan_of(self, history: History) -> GroupPlan:
-        """The plan of a group that was submitted, on the tables of that time."""
-        return planned_again(history.definition, history.tables, history.dialects, history.order)
+        """The plan of a group that was submitted, made at that time."""
+        return planned_again(history.definition, history.plan)
 
     # ------------------------------------------------------------ look
 

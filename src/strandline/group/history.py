@@ -90,9 +90,8 @@ class History:
     stream: str = ""
     hash: str = ""
     definition: Payload = field(default_factory=dict)
-    tables: Payload = field(default_factory=dict)
-    order: Payload = field(default_factory=dict)
-    """Which steps are one transaction, and which come first because of the rows."""
+    plan: Payload = field(default_factory=dict)
+    """As `stored_plan` writes it."""
     dialects: Mapping[str, Any] = field(default_factory=dict)
     identities: Mapping[str, str] = field(default_factory=dict)
     """By target, which database it was."""
@@ -197,10 +196,9 @@ class History:
 
 def _defined(history: History, payload: Payload, at: int) -> None:
     history.hash, history.stream = payload["hash"], payload["stream"]
-    history.tables, history.dialects = payload["tables"], payload["dialects"]
-    history.identities = payload.get("identities", {})
+    history.dialects, history.identities = payload["dialects"], payload["identities"]
     if "definition" in payload:
-        history.definition, history.order = payload["definition"], payload.get("order", {})
+        history.definition, history.plan = payload["definition"], payload["plan"]
     history.state = "queued"
 
 
@@ -208,7 +206,7 @@ def _page(history: History, payload: Payload, at: int) -> None:
     history.pages.append(payload["text"])
     if payload["last"]:
         whole = orjson.loads("".join(history.pages))
-        history.definition, history.tables, history.order = whole["definition"], whole["tables"], whole["order"]
+        history.definition, history.plan = whole["definition"], whole["plan"]
         history.pages = []
 
 
@@ -410,20 +408,16 @@ _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
 # ---------------------------------------------------------------- events that are made here
 
 
-def defined(
-    definition: Payload, hash_: str, stream: str, tables: Payload, dialects: Payload, identities: Payload,
-    order: Payload,
-) -> list[tuple[str, Payload]]:  # fmt: skip
-    """The first events of a history: the definition and what its plan rests on, in pages if that is long."""
-    whole = {"definition": definition, "tables": tables, "order": order}
+def defined(definition: Payload, plan: Payload, **head: Any) -> list[tuple[str, Payload]]:
+    """The first events of a history: `head` (hash, stream, dialects, identities), definition and plan, in pages if they
+    are long."""
+    whole = {"definition": definition, "plan": plan}
     text = orjson.dumps(whole).decode()
-    rules = {"expression_rules": 1, "statement_rules": 1}
-    head = {"hash": hash_, "stream": stream, "dialects": dialects, "identities": identities, **rules}
+    head |= {"expression_rules": 1, "statement_rules": 1}
     if len(text) <= PAGE_BYTES // 4:  # one byte a character, or four
         return [("Defined", {**head, **whole})]
     texts = texts_of(text)
-    pages = [("Page", {"text": text, "last": n == len(texts)}) for n, text in enumerate(texts, 1)]
-    return [("Defined", {**head, "tables": {}}), *pages]
+    return [("Defined", head), *(("Page", {"text": text, "last": n == len(texts)}) for n, text in enumerate(texts, 1))]
 
 
 def texts_of(whole: str) -> list[str]:

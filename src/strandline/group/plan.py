@@ -9,13 +9,11 @@ how each step is undone. Pure: the same definition on the same tables gives the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
-
-import orjson
 
 from strandline.errors import shown
 from strandline.group.checks import Check, is_true
@@ -35,8 +33,6 @@ from strandline.group.statements.api import StatementProblem as WrongStatement
 PRE: Final = "group/pre"
 POST: Final = "group/post"
 _VERBS: Final = {"query": "query", "insert": "insert", "update": "update", "delete": "delete"}
-SHAPE_BYTES_MAX: Final = 64 * 1024
-"""Of a shape whose plan is remembered."""
 Undoing = Literal["nothing", "automatic", "step", "handler", "never"]
 
 Tables = Callable[[str, Iterable[str]], Mapping[str, TargetTable]]
@@ -136,6 +132,11 @@ class GroupPlan(NamedTuple):
         return next((target for target in found if target is not None), None)
 
     @property
+    def targets(self) -> frozenset[str]:
+        """The targets of all steps, going forward and back."""
+        return frozenset(one.target for one in (*self.steps.values(), *self.rollback.values()) if one.target)
+
+    @property
     def unsaved(self) -> tuple[str, ...]:
         """The steps of the last segment, which save no images: nothing can fail after them."""
         return self.segments.steps[self.segments.last] if self.segments.last is not None else ()
@@ -151,24 +152,17 @@ class GroupPlan(NamedTuple):
         """Who waits for a step, as it was declared."""
         return list(self.group.graph.dependents(step))
 
-    def behind(self, step: str) -> list[str]:
-        """Who comes after a step, order edges included."""
-        return [name for name, wants in self.wants().items() if any(need == step for need, _ in wants)]
-
     def with_values(self, definition: Mapping[str, Any]) -> GroupPlan:
         """The plan of another group, which differs from this one in its id and the values of its steps alone; `placed`
         or `pinned` says in which order they run."""
         values = {step["name"]: decoded(step.get("values", {})) for step in definition["steps"]}
         group = copy(self.group)
         group.id = definition["id"]
-        made = self._replace(
+        return self._replace(
             group=group,
             steps={name: _with_values(one, values) for name, one in self.steps.items()},
             rollback={name: _with_values(one, values) for name, one in self.rollback.items()},
         )
-        for one in (*made.steps.values(), *made.rollback.values()):
-            one.hold()
-        return made
 
     def placed(self, identities: Mapping[str, str] | None = None) -> GroupPlan:
         """Find out who comes before whom: steps that may touch the same rows, one writing, run in this order.
@@ -189,7 +183,7 @@ class GroupPlan(NamedTuple):
         return self._replace(segments=segments_of(self.steps, self.sequence))
 
     def made_order(self) -> dict[str, Any]:
-        """What `placed` found out, as JSON values: barrier rows have the names of segments, so they never change."""
+        """What `placed` found out, as JSON values. It never changes: barrier rows have the names of segments."""
         order = {name: one.order for name, one in self.steps.items() if one.order}
         return {"before": order, "segments": list(map(list, self.segments.steps.values())), "last": self.segments.last}
 
@@ -208,27 +202,17 @@ class GroupPlan(NamedTuple):
 
 
 def planned(
-    group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None = None,
+    group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler,
     steps_max: int = 10_000, barrier_keep_s: float = 0.0, identities: Mapping[str, str] | None = None,
 ) -> GroupPlan:  # fmt: skip
-    """The plan of a group; one `InvalidGroup` says all that is wrong with it.
-
-    `no_handler` says what is wrong with a handler's name; None where the group was found right before.
-    """
-    return _GroupPlanner(group, dialects, tables, no_handler, steps_max, barrier_keep_s, identities).plan()
-
-
-def planned_again(
-    definition: Mapping[str, Any],
-    tables: Mapping[str, Any],
-    dialects: Mapping[str, Dialect],
-    order: Mapping[str, Any],
-) -> GroupPlan:
-    """The plan of a definition that was found right, on the tables and in the order of that time, as its history has
-    them."""
-    shape = orjson.dumps([shape_of(definition), tables, dialects])
-    made = _planned_shape(shape) if len(shape) <= SHAPE_BYTES_MAX else _planned_shape.__wrapped__(shape)
-    return made.with_values(definition).pinned(order)
+    """The plan of a group; one `InvalidGroup` says all that is wrong with it. `no_handler` says what is wrong with a
+    handler's name."""
+    statements = _Statements(dialects, tables, barrier_keep_s, group.problems(steps_max))
+    made = GroupPlanner(group, statements, no_handler, statements.problems, statements.obstacles).plan()
+    made = made._replace(tables=statements.used).placed(identities)
+    if obstacles := [problem for problem in statements.obstacles if problem.step not in made.unsaved]:
+        raise refusal(obstacles, group.id)
+    return made
 
 
 def shape_of(definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,59 +221,93 @@ def shape_of(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {**definition, "id": "shape", "steps": steps}
 
 
-@lru_cache(maxsize=256)
-def _planned_shape(shape: bytes) -> GroupPlan:
-    """Groups of one kind are planned once."""
-    definition, tables, dialects = orjson.loads(shape)
-    stored = {
-        target: {name: TargetTable.from_json(made) for name, made in found.items()} for target, found in tables.items()
-    }
+class _Statements:
+    """Plans the statements of a group that is submitted, on the tables as they are now."""
 
-    def known(target: str, names: Iterable[str]) -> dict[str, TargetTable]:
-        of = stored.get(target, {})
-        return {name: of[name] for name in names if name in of}
+    def __init__(self, dialects: Mapping[str, Dialect], tables: Tables, keep_s: float, problems: list[Problem]) -> None:
+        self._dialects, self._tables, self._keep_s, self.problems = dialects, tables, keep_s, problems
+        self.used: dict[str, dict[str, TargetTable]] = {}
+        self.obstacles: list[Problem] = []
+        """Why steps cannot be undone by images: nothing is wrong with that where they need none."""
 
-    return planned(Group.of(definition, checked=True), dialects, known)
+    def __call__(self, one: Planned, text: str) -> Plan | None:
+        """Parse a statement, look its tables up, and plan it."""
+        step, target = one.step, one.target or ""
+        dialect = self._dialects.get(target)
+        if dialect is None:
+            given = f"targets={{{target!r}: URL}}, or --target {target}=URL"
+            self._problem(step, "unknown_target", f"there is no target {target!r}: give {given}")
+            return None
+        statement = _parsed(text, dialect)
+        verb = _VERBS.get(step.kind)
+        if verb is not None and not statement.problems and statement.kind != verb:
+            self._problem(step, "statement_kind", f"a {step.kind} step has a statement that is none")
+        if statement.problems:
+            self.problems += _of_statement(statement.problems, step)
+            return None
+        found = self._tables(target, statement.tables)
+        self.used.setdefault(target, {}).update(found)
+        made = _planned(text, dialect, tuple(found.items()), self._keep_s)
+        self.problems += _of_statement(made.problems, step)
+        if not (statement.kind == "query" or step.is_rollback or step.undo is not None or step.irreversible):
+            for obstacle in made.obstacles:
+                why = f"cannot be undone: {obstacle.text}; give undo= or irreversible=True"
+                self.obstacles.append(Problem("not_invertible", step.name, why, obstacle.position))
+        return self._touching(made, step, target)
+
+    def _touching(self, made: Plan, step: Step, target: str) -> Plan:
+        """With what `touches` adds; for a statement that is not understood it replaces all of the target."""
+        rows = [] if step.touches and not made.statement.understood else list(made.rows)
+        for where, table, key in step.touches:
+            found = self._tables(where, [table]).get(table)
+            if where != target or found is None:
+                self._problem(step, "value", f"touches: there is no table {table} in {where}, or it is no {target}")
+                continue
+            given = all(name in key for name in found.key) and bool(found.key)
+            parts = tuple(Given(name, key[name]) for name in found.key) if given else None
+            types = tuple(column.type for name in found.key for column in found.columns if column.name == name)
+            rows.append(RowSet(found.name, parts, writes=True, types=types if given else ()))
+        return made._replace(rows=tuple(rows))
+
+    def _problem(self, step: Step, code: str, text: str) -> None:
+        self.problems.append(Problem(code, step.name, text))
 
 
-class _GroupPlanner:
+class GroupPlanner:
+    """Adds the steps and dependencies that a definition asks for. How statements run is told by `plan_statement`."""
+
     def __init__(
-        self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None, most: int,
-        barrier_keep_s: float, identities: Mapping[str, str] | None,
+        self, group: Group, plan_statement: Callable[[Planned, str], Plan | None],
+        no_handler: NoHandler | None = None, problems: list[Problem] | None = None, also: Sequence[Problem] = (),
     ) -> None:  # fmt: skip
-        self._identities = identities
-        self._group, self._dialects, self._tables, self._keep_s = group, dialects, tables, barrier_keep_s
-        self._no_handler = no_handler
-        self._problems = [] if no_handler is None else group.problems(most)
+        """`no_handler` is None where the group was found right before. `also` is told with problems, if there are."""
+        self._group, self._plan_statement, self._no_handler = group, plan_statement, no_handler
+        self._problems, self._also = [] if problems is None else problems, also
         self._steps: dict[str, Planned] = {}
         self._rollback: dict[str, Planned] = {}
-        self._used: dict[str, dict[str, TargetTable]] = {}
-        self._obstacles: list[Problem] = []
-        """Why steps cannot be undone by images: nothing is wrong with that where they need none."""
         self._warnings: list[str] = []
 
     def plan(self) -> GroupPlan:
+        """The plan, but for which steps come first because of the rows, and which are one transaction."""
         for step in self._group.steps.values():
             self._add(step)
         self._check_handlers()
-        if self._problems:  # names may be missing: what follows would only repeat it
-            raise refusal([*self._problems, *self._obstacles], self._group.id)
+        self._check()  # names may be missing: what follows would only repeat it
         for one in [*self._steps.values(), *self._rollback.values()]:
             self._bind(one)
-        if self._problems:
-            raise refusal([*self._problems, *self._obstacles], self._group.id)
+        self._check()
         self._join_checks()
         self._put_irreversible_last()
         self._put_behind_pre()
-        sequence, warnings = self._sequence(), tuple(self._warnings)
-        handlers = frozenset(name for name, _ in handler_names(self._group))
-        made = GroupPlan(self._group, self._steps, self._rollback, self._used, sequence, handlers, warnings)
         for one in (*self._steps.values(), *self._rollback.values()):
             one.hold()
-        made = made.placed(self._identities)
-        if obstacles := [problem for problem in self._obstacles if problem.step not in made.unsaved]:
-            raise refusal(obstacles, self._group.id)
-        return made
+        sequence, warnings = self._sequence(), tuple(self._warnings)
+        handlers = frozenset(name for name, _ in handler_names(self._group))
+        return GroupPlan(self._group, self._steps, self._rollback, {}, sequence, handlers, warnings)
+
+    def _check(self) -> None:
+        if self._problems:
+            raise refusal([*self._problems, *self._also], self._group.id)
 
     # ------------------------------------------------------------ steps
 
@@ -320,58 +338,16 @@ class _GroupPlanner:
             one.wants.append((step.for_each.partition(".")[0], IDENTITY))
         if step.undo is not None and not step.is_rollback:
             one.undo = "handler" if isinstance(step.undo, Handler) else "step"
-        if step.statement is not None and step.target is not None:
-            self._read(one, step.statement, step.target)
+        self._read(one, step.statement)
         return one
 
-    def _read(self, one: Planned, text: str, target: str) -> None:
-        """Parse a statement, look its tables up, and plan it."""
-        step, dialect = one.step, self._dialects.get(target)
-        if dialect is None:
-            given = f"targets={{{target!r}: URL}}, or --target {target}=URL"
-            self._problem(step, "unknown_target", f"there is no target {target!r}: give {given}")
-            return
-        statement = _parsed(text, dialect)
-        verb = _VERBS.get(step.kind)
-        if verb is not None and not statement.problems and statement.kind != verb:
-            self._problem(step, "statement_kind", f"a {step.kind} step has a statement that is none")
-        if statement.problems:
-            self._problems += [
-                Problem(wrong.code, step.name, wrong.text, wrong.position) for wrong in statement.problems
-            ]
-            return
-        found = self._tables(target, statement.tables)
-        self._used.setdefault(target, {}).update(found)
-        made = _planned(text, dialect, tuple(found.items()), self._keep_s)
-        self._problems += _of_statement(made.problems, step)
-        one.plan = self._touching(made, one, target)
-        one.tables = tuple(name for name in (*statement.tables, statement.alias) if name)
-        one.undo = self._undo(one, made)
-
-    def _undo(self, one: Planned, made: Plan) -> Undoing:
-        step = one.step
-        if made.statement.kind == "query" or step.is_rollback or step.undo is not None:
-            return one.undo
-        if step.irreversible:
-            return "never"
-        for obstacle in made.obstacles:
-            text = f"cannot be undone: {obstacle.text}; give undo= or irreversible=True"
-            self._obstacles.append(Problem("not_invertible", step.name, text, obstacle.position))
-        return "automatic"
-
-    def _touching(self, made: Plan, one: Planned, target: str) -> Plan:
-        """With what `touches` adds; for a statement that is not understood it replaces all of the target."""
-        rows = [] if one.step.touches and not made.statement.understood else list(made.rows)
-        for where, table, key in one.step.touches:
-            found = self._tables(where, [table]).get(table)
-            if where != target or found is None:
-                self._problem(one.step, "value", f"touches: there is no table {table} in {where}, or it is no {target}")
-                continue
-            given = all(name in key for name in found.key) and bool(found.key)
-            parts = tuple(Given(name, key[name]) for name in found.key) if given else None
-            types = tuple(column.type for name in found.key for column in found.columns if column.name == name)
-            rows.append(RowSet(found.name, parts, writes=True, types=types if given else ()))
-        return made._replace(rows=tuple(rows))
+    def _read(self, one: Planned, text: str | None) -> None:
+        made = None if text is None or one.target is None else self._plan_statement(one, text)
+        if made is not None:
+            one.plan = made
+            one.tables = tuple(name for name in (*made.statement.tables, made.statement.alias) if name)
+            if made.statement.kind != "query" and not one.step.is_rollback and one.step.undo is None:
+                one.undo = "never" if one.step.irreversible else "automatic"
 
     def _problem(self, step: Step, code: str, text: str) -> None:
         self._problems.append(Problem(code, step.name, text))
@@ -389,8 +365,7 @@ class _GroupPlanner:
             step, name, check.values, checks=(is_true(check.expression or "true"),), why=f"checks {one.name}"
         )
         checking.wants = [(one.name, SUCCESS)]
-        if check.statement is not None and step.target is not None:
-            self._read(checking, check.statement, step.target)
+        self._read(checking, check.statement)
         self._steps[name] = checking
 
     def _join_checks(self) -> None:
@@ -483,7 +458,9 @@ class _GroupPlanner:
 
 
 def _with_values(one: Planned, values: Mapping[str, Mapping[str, Any]]) -> Planned:
-    return replace(one, values=one.values if one.values_of is None else values[one.values_of])
+    made = replace(one, values=one.values if one.values_of is None else values[one.values_of])
+    made.hold()
+    return made
 
 
 class _Touched:

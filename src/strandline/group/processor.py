@@ -485,8 +485,7 @@ class _Turn:
     def _checked(self, plan: GroupPlan) -> frozenset[str]:
         """The targets of a group. One that names what is not here is not begun: it would end for good, where another
         processor could run it."""
-        every = (*plan.steps.values(), *plan.rollback.values())
-        targets = frozenset(one.target for one in every if one.target)
+        targets = plan.targets
         here = {name for name in plan.handlers if not name.startswith(WORK) and code_named(name) is None}
         for what, option, needed, known in (
             ("target", "--target NAME=URL", targets, self._groups.targets.given.keys()),

@@ -22,11 +22,12 @@ from strandline.group.history import History, HistoryEvent, defined
 from strandline.group.in_process import InProcess, Slip
 from strandline.group.names import group_key, stream_key
 from strandline.group.open_targets import OpenTargets
-from strandline.group.plan import SHAPE_BYTES_MAX, GroupPlan, NoHandler, planned, shape_of
+from strandline.group.plan import GroupPlan, NoHandler, planned, shape_of
 from strandline.group.points import reached
 from strandline.group.record import event_of, load
 from strandline.group.settings import GroupSettings
 from strandline.group.statements.api import Dialect
+from strandline.group.stored_plan import SHAPE_BYTES_MAX, stored
 from strandline.journal.journal import Journal
 from strandline.values.events import Event
 
@@ -34,10 +35,11 @@ SHAPES_MAX: Final = 256
 
 
 class _Right(NamedTuple):
-    """What a group rests on."""
+    """The plan of a definition in which nothing is wrong."""
 
     plan: GroupPlan
-    targets: set[str]
+    stored: dict[str, Any]
+    targets: frozenset[str]
 
 
 class Submitter:
@@ -65,7 +67,7 @@ class Submitter:
         Returns when both are durable.
         """
         try:
-            definition, hash_, plan = self._checked(group)
+            definition, hash_, plan, targets = self._checked(group)
         except StrandlineError:  # its tables have changed, or its target is away: what was submitted stays so
             if not self._is_defined(group):
                 raise
@@ -74,7 +76,7 @@ class Submitter:
         self._check_queue()
         slip = self._near.expect(group.id)
         try:
-            submitted = self._define(definition, hash_, plan, slip)
+            submitted = self._define(definition, hash_, plan, targets, slip)
             if submitted:
                 reached("group.defined")
                 entry = Event("Submitted", {"group": group.id})
@@ -98,14 +100,14 @@ class Submitter:
         entries = self._journal.read(stream_key(self._stream), from_=told.done_to + 1)
         return id_ in told.open or any(event.payload.get("group") == id_ for event in entries)
 
-    def _define(self, definition: dict[str, Any], hash_: str, plan: GroupPlan, slip: Slip) -> bool:
+    def _define(
+        self, definition: dict[str, Any], hash_: str, plan: dict[str, Any], targets: Iterable[str], slip: Slip
+    ) -> bool:
         """Begin a history; whether the group, then or before, has been defined for this stream and not begun."""
-        used = plan.tables
-        tables = {target: {name: table.to_json() for name, table in found.items()} for target, found in used.items()}
         id_ = slip.id
-        dialects = {name: self._targets.target(name).dialect for name in used}
-        identities = {name: self._targets.owner(name).identity for name in used}
-        events = defined(definition, hash_, self._stream, tables, dialects, identities, plan.made_order())
+        dialects = {name: self._targets.target(name).dialect for name in targets}
+        identities = {name: self._targets.owner(name).identity for name in targets}
+        events = defined(definition, plan, hash=hash_, stream=self._stream, dialects=dialects, identities=identities)
         entries = [HistoryEvent(n, type_, payload) for n, (type_, payload) in enumerate(events, 1)]
         try:
             noted = self._journal.append_reserved(group_key(id_), [*map(event_of, entries)], expected=0)
@@ -124,8 +126,8 @@ class Submitter:
         self._near.define(slip, noted.life, entries)
         return True
 
-    def _checked(self, group: Group) -> tuple[dict[str, Any], str, GroupPlan]:
-        """The definition of a group in which nothing is wrong, its hash, and its plan."""
+    def _checked(self, group: Group) -> tuple[dict[str, Any], str, dict[str, Any], frozenset[str]]:
+        """Return the definition of a group in which nothing is wrong, its hash, its plan as JSON, and its targets."""
         try:
             definition = group.made()
             shape = orjson.dumps(shape_of(definition))
@@ -136,15 +138,16 @@ class Submitter:
             reached("group.checked_by_its_shape")
             # All texts of it were looked at with the first of its shape, and values are encoded.
             plan = right.plan.with_values(definition).placed(self._identities(right.targets))
-            return definition, sha256(orjson.dumps(definition)).hexdigest(), plan
+            made = {**right.stored, **plan.made_order()}
+            return definition, sha256(orjson.dumps(definition)).hexdigest(), made, right.targets
         plan = self.plan(group)
+        right = _Right(plan, stored(plan), plan.targets)
         if 0 < len(shape) <= SHAPE_BYTES_MAX:
             if len(self._right) >= SHAPES_MAX:
                 self._right.clear()
-            targets = {step.target for step in group.steps.values() if step.target}
-            self._right[shape] = _Right(plan, targets)
+            self._right[shape] = right
         definition = group.made()
-        return definition, hash_of(definition), plan
+        return definition, hash_of(definition), {**right.stored, **plan.made_order()}, right.targets
 
     def _identities(self, targets: Iterable[str]) -> dict[str, str]:
         """Of these targets, where two names lead to one database."""

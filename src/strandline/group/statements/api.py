@@ -10,7 +10,6 @@ knows SQL only says what the parts are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 Dialect = Literal["sqlite", "postgres", "cassandra"]
@@ -124,32 +123,6 @@ class TargetTable(NamedTuple):
     def partition(self) -> tuple[str, ...]:
         """Cassandra's partition key."""
         return tuple(column.name for column in self.columns if column.role == "partition")
-
-    def to_json(self) -> dict[str, Any]:
-        made = self._asdict()
-        made["columns"] = [column._asdict() for column in self.columns]
-        made["foreign"] = [key._asdict() for key in self.foreign]
-        made["children"] = [key._asdict() for key in self.children]
-        return made
-
-    @classmethod
-    def from_json(cls, made: Mapping[str, Any]) -> TargetTable:
-        return cls(
-            **{
-                **made,
-                "columns": tuple(TargetColumn(**column) for column in made["columns"]),
-                "key": tuple(made["key"]),
-                "unique": tuple(map(tuple, made["unique"])),
-                "foreign": tuple(map(_foreign_key, made["foreign"])),
-                "children": tuple(map(_foreign_key, made["children"])),
-                "unsafe": tuple(made["unsafe"]),
-            }
-        )
-
-
-def _foreign_key(made: Mapping[str, Any]) -> ForeignKey:
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in made.items()}
-    return ForeignKey(**fields)
 
 
 # ---------------------------------------------------------------- a statement

@@ -1,0 +1,100 @@
+"""The plan of a group as its history keeps it, from `Defined` on: what a program that is newer or older runs, too.
+
+    version, plans (how statements run and are undone, with the keys and columns that they rest on), the plan of each
+    step, which steps come first because of the rows, which are one transaction, and the last of these
+
+Nothing is parsed and no schema is looked at when a group is resumed. What depends on the definition alone (generated
+steps, who waits for whom, where parameters come from) is worked out from the definition again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any, Final
+
+import orjson
+
+from strandline.errors import SchemaMismatch
+from strandline.group.core.encoding import decoded, encoded
+from strandline.group.definition import Group
+from strandline.group.plan import GroupPlan, GroupPlanner, shape_of
+from strandline.group.statements import api
+from strandline.group.statements.api import Plan
+
+VERSION: Final = 1
+SHAPE_BYTES_MAX: Final = 64 * 1024
+"""Of a definition and its plan, if the plan is remembered."""
+_CLASSES: Final[tuple[type[Any], ...]] = (
+    api.Plan, api.Statement, api.Template, api.Parameter, api.TargetTable, api.TargetColumn, api.ForeignKey,
+    api.RowSet, api.Given, api.StatementProblem,
+)  # fmt: skip
+
+
+def stored(plan: GroupPlan) -> dict[str, Any]:
+    """The plan as JSON values. Steps with the same statement share its plan."""
+    plans: dict[bytes, int] = {}
+    made: list[Any] = []
+    of: dict[str, int] = {}
+    for name, one in (*plan.steps.items(), *plan.rollback.items()):
+        if one.plan is not None:
+            text = _written(one.plan)
+            number = plans.setdefault(orjson.dumps(text), len(plans))
+            if number == len(made):
+                made.append(text)
+            of[name] = number
+    return {"version": VERSION, "plans": made, "of": of}
+
+
+def planned_again(definition: Mapping[str, Any], known: Mapping[str, Any]) -> GroupPlan:
+    """The plan of a group that was submitted, from its history.
+
+    `SchemaMismatch.version` for one of another version.
+    """
+    if known["version"] != VERSION:
+        raise SchemaMismatch(
+            f"group {definition['id']} has a plan of version {known['version']}, this program knows {VERSION}",
+            code="version",
+            hint="run the stream with the program that is newer",
+        )
+    shape = orjson.dumps([shape_of(definition), known["plans"], known["of"]])
+    made = _of_shape(shape) if len(shape) <= SHAPE_BYTES_MAX else _of_shape.__wrapped__(shape)
+    return made.with_values(definition).pinned(known)
+
+
+@lru_cache(maxsize=256)
+def _of_shape(shape: bytes) -> GroupPlan:
+    """Groups of one kind differ in id and values alone: their plan is read once."""
+    definition, made, of = orjson.loads(shape)
+    plans: list[Plan] = [_read(one) for one in made]
+    group = Group.of(definition, checked=True)
+    return GroupPlanner(group, lambda one, _: plans[of[one.name]]).plan()
+
+
+@cache
+def _classes() -> Mapping[str, type[Any]]:
+    """The classes of which a plan is made. Those of a dialect are loaded when the first plan is read."""
+    from strandline.group.statements.cql import CqlShape, Relation, Selected
+    from strandline.group.statements.sql import Shape
+
+    return {kind.__name__: kind for kind in (*_CLASSES, Shape, CqlShape, Relation, Selected)}
+
+
+def _written(part: Any) -> Any:
+    """A part of a plan as JSON: a tuple with names says what it `is`, and leaves out what has its default."""
+    if (kind := type(part)).__name__ in _classes():
+        known = {name: value for name, value in part._asdict().items() if value != kind._field_defaults.get(name, kind)}
+        return {"is": kind.__name__, **{name: _written(value) for name, value in known.items()}}
+    if isinstance(part, frozenset):
+        return {"is": "frozenset", "of": sorted(part)}
+    return [_written(one) for one in part] if isinstance(part, tuple) else encoded(part)
+
+
+def _read(made: Any) -> Any:
+    if isinstance(made, list):
+        return tuple(map(_read, made))
+    if not isinstance(made, dict) or "is" not in made:
+        return decoded(made)
+    if made["is"] == "frozenset":
+        return frozenset(made["of"])
+    return _classes()[made["is"]](**{name: _read(value) for name, value in made.items() if name != "is"})
