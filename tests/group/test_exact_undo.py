@@ -193,3 +193,49 @@ def test_a_swap_within_a_deferrable_constraint_is_undone(stage: Stage) -> None:
     found = stage.undo()
     assert isinstance(found, NotUndone), "what was deferred is found at the commit"
     assert "23505" in found.detail
+
+
+# ---------------------------------------------------------------- functions of the user's
+
+
+@pytest.fixture
+def functions(stage: Stage) -> Stage:
+    """`f` changes a row of another table, `g` changes nothing; both give their argument."""
+    stage.room.execute("CREATE TABLE audit (n integer)")
+    body = "INSERT INTO audit VALUES (n); SELECT n"
+    stage.room.execute(f"CREATE FUNCTION f(n integer) RETURNS integer LANGUAGE sql AS $$ {body} $$")
+    stage.room.execute("CREATE FUNCTION g(n integer) RETURNS integer LANGUAGE sql AS 'SELECT n'")
+    stage.room.execute("CREATE FUNCTION public.upper(n integer) RETURNS integer LANGUAGE sql AS 'SELECT f(n)'")
+    return stage
+
+
+@pytest.mark.req("G55", "G62")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE account SET amount = {} WHERE id = 1",
+        "INSERT INTO account (id, amount) VALUES (7, {})",
+        "INSERT INTO account (id, amount) VALUES (1, 7) ON CONFLICT (id) DO UPDATE SET amount = {}",
+        "DELETE FROM account WHERE id = 1 RETURNING {}",
+        "UPDATE account SET name = (SELECT string_agg(md5((n + {})::text), '') FROM generate_series(1, 500) AS n)"
+        " WHERE id = 1",
+    ],
+)
+def test_a_function_that_changes_other_rows_fails_a_step_that_may_be_undone(functions: Stage, text: str) -> None:
+    for call in ("f(7)", "public.upper(7)"):
+        found = functions.run(text.format(call))
+        assert isinstance(found, Failed), found
+        assert (found.reason, found.retry) == ("statement", False)
+        assert "changes other rows" in found.detail
+        assert accounts(functions) == ACCOUNTS
+    assert functions.room.execute("SELECT n FROM audit") == []
+    made = functions.plan(text.format("g(7)"))
+    assert [place.place for place in held(made, {}) if place.writes] == [()], "it may read any row"
+    told = made._replace(rows=functions.plan("DELETE FROM account WHERE id = 1").rows)  # by `touches`
+    for plan in (made, told):
+        functions.done("", plan=plan)
+        assert functions.undo() == Undone(restored=1)
+        assert accounts(functions) == ACCOUNTS
+    functions.done(text.format("f(7)"), undo=False)
+    assert set(functions.room.execute("SELECT n FROM audit")) == {(7,)}

@@ -75,6 +75,8 @@ class Shape(NamedTuple):
     """A query of one table, no more."""
     locks: bool = False
     """A query that locks rows: FOR UPDATE, FOR SHARE."""
+    calls: bool = False
+    """A change that calls a function of the user's, which may read and change other rows."""
     names: frozenset[str] = frozenset()
     """All columns that the text names, in lower case."""
 
@@ -124,15 +126,16 @@ class _SqlReader:
         shape = {exp.Insert: self._insert, exp.Update: self._change, exp.Delete: self._change}[type(tree)](table)
         names = frozenset(_folded(column.this).lower() for column in tree.find_all(exp.Column))
         reads, known = self._reads(table)
+        calls = self._calls_users(tree)
         return statement._replace(
             problems=problems,
             obstacles=tuple(self._obstacles),
             writes=written,
             reads=reads,
-            understood=known,
+            understood=known and not calls,
             alias=table.alias,
             columns=_output(tree.args.get("returning")),
-            shape=shape._replace(names=names),
+            shape=shape._replace(names=names, calls=calls),
         )
 
     # ------------------------------------------------------------ queries
@@ -151,7 +154,7 @@ class _SqlReader:
         return self._statement._replace(
             kind="query",
             reads=reads,
-            understood=known and not self._unknown_functions(tree, writing=True),
+            understood=known and not self._calls_users(tree),
             alias=first.alias if first is not None else "",
             columns=_output(tree),
             shape=shape,
@@ -343,26 +346,43 @@ class _SqlReader:
     # ------------------------------------------------------------ functions
 
     def _refuse_volatile(self, where: exp.Expr) -> None:
-        for name in self._unknown_functions(where):
+        for name in self._volatile_functions(where):
             self._obstacle(f"{name}() in its condition may be another one the next time: bind a value")
 
     def _volatile(self, tree: exp.Expr) -> bool:
-        return bool(self._unknown_functions(tree))
+        return bool(self._volatile_functions(tree))
 
-    def _unknown_functions(self, tree: exp.Expr, *, writing: bool = False) -> list[str]:
-        """Functions that may give another value the next time; `writing`: that may change something."""
-        found = []
-        for function in tree.find_all(exp.Func):
-            if isinstance(function, (exp.And, exp.Or, exp.Xor, exp.Cast, exp.Case, exp.If)):
-                continue
-            name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
-            known, unknown = name in _VOLATILE[self._dialect], isinstance(function, exp.Anonymous) and name not in _PURE
-            volatile = known or unknown
-            if self._dialect == "sqlite":
-                volatile = _says_now(function) or (volatile and name not in _TIMES)
-            if unknown and not known if writing else volatile:
-                found.append(name)
-        return found
+    def _volatile_functions(self, tree: exp.Expr) -> list[str]:
+        """Functions that may give another value the next time."""
+        return [name for name, function in _functions(tree) if self._is_volatile(name, function)]
+
+    def _is_volatile(self, name: str, function: exp.Func) -> bool:
+        volatile = name in _VOLATILE[self._dialect] or _is_unknown(name, function)
+        if self._dialect == "sqlite":
+            return _says_now(function) or (volatile and name not in _TIMES)
+        return volatile
+
+    def _calls_users(self, tree: exp.Expr) -> bool:
+        """Whether it calls a function of the user's. SQLite has none that read or change rows."""
+        if self._dialect == "sqlite":
+            return False
+        known = _VOLATILE[self._dialect]
+        return any(_is_unknown(name, function) and name not in known for name, function in _functions(tree))
+
+
+def _functions(tree: exp.Expr) -> Iterable[tuple[str, exp.Func]]:
+    """The functions that a part calls, by their names in lower case."""
+    for function in tree.find_all(exp.Func):
+        if not isinstance(function, (exp.And, exp.Or, exp.Xor, exp.Cast, exp.Case, exp.If)):
+            yield (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower(), function
+
+
+def _is_unknown(name: str, function: exp.Func) -> bool:
+    """Whether a function may be the user's: its name is nobody else's, or names a schema."""
+    schema = function.parent.this if isinstance(function.parent, exp.Dot) else None
+    if schema is not None and _folded(schema) != "pg_catalog":
+        return True
+    return isinstance(function, exp.Anonymous) and name not in _PURE
 
 
 def _says_now(function: exp.Expr) -> bool:

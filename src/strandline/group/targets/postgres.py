@@ -48,7 +48,10 @@ MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index
 _BEGIN: Final = Ours(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
 _QUERY: Final = Ours(b"SAVEPOINT strandline_query")
 _READ_ONLY: Final = Ours(b"SET LOCAL transaction_read_only = on")
-_CHANGED: Final = Ours(b"SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_xact_all_tables")
+_CHANGED: Final = Ours(
+    b"SELECT sum(n_tup_ins + n_tup_upd + n_tup_del)::bigint FROM pg_stat_xact_all_tables WHERE schemaname <> 'pg_toast'"
+)
+"""How many rows the transaction has changed, wherever."""
 _END_OF_QUERY: Final = Ours(b"RELEASE strandline_query")
 _CLOSE: Final = Ours(b"CLOSE strandline_rows")
 _BEGIN_READ_ONLY: Final = Ours(b"BEGIN READ ONLY")
@@ -307,17 +310,25 @@ class _PostgresChanges:
     def _locked(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
         """The rows of a query that locks them, for which a transaction must not be read-only; it changes none all the
         same."""
-        before = self._now(_CHANGED).rows()
+        before = self._rows_changed()
         rows = _queried(self._connection, [], statement, [], plan, rows_max)
-        if self._now(_CHANGED).rows() != before:
+        if self._rows_changed() != before:
             raise SqlRefused(Failed("statement", "a query step changes no rows, and a function that it calls does"))
         return rows
+
+    def _rows_changed(self) -> int:
+        return int(self._now(_CHANGED).rows()[0][0] or 0)
 
     def image(self, statement: Bound) -> list[Row]:
         return self._asked(Call("image", (statement,))).rows()
 
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
+        looks = ours > 0 and plan.statement.shape.calls
+        before = self._rows_changed() if looks else 0
         answer = self._asked(Call("change", (statement, ours, plan)))
+        if looks and self._rows_changed() - before != answer.affected:
+            wrong = "a function that it calls changes other rows, which nothing would undo"
+            raise SqlRefused(Failed("statement", f"{wrong}: give undo= or irreversible=True"))
         columns = answer.columns()
         rows = answer.rows() if columns else []
         theirs = len(columns) - ours

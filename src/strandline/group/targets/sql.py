@@ -318,7 +318,8 @@ class SqlSteps(ABC):
         for step, plan in zip(steps, plans, strict=True):
             if isinstance(plan, str) or step.values is None or step.each is not None or step.limits != steps[0].limits:
                 break
-            if not (plan.reads_one or (plan.undo != "none" and all(rows.key for rows in plan.rows if rows.writes))):
+            known = plan.statement.understood and plan.undo != "none"
+            if not (plan.reads_one or (known and all(rows.key for rows in plan.rows if rows.writes))):
                 break
             found.append(self._calls(step._replace(plan=plan), step.values))
         return found
