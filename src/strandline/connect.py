@@ -140,6 +140,7 @@ class Strandline:
                 connections=checked.parallel_groups + checked.parallel_steps,
                 consistency=target.consistency,
                 read_back=target.read_back,
+                settings=self.settings,
             )
 
         made = Groups(

@@ -143,7 +143,7 @@ def main(journal: str, shop: str, point: str, time: str, go: str = "") -> None:
         at(point, lambda: stop(go), int(time))
     else:
         kill_at(point, int(time))
-    with strandline.connect(journal) as s:
+    with strandline.connect(journal, accept_power_loss=shop.startswith("cassandra")) as s:
         run_all(s, shop)
 
 

@@ -11,16 +11,16 @@ from uuid import UUID, uuid4
 import pytest
 
 from strandline.clock import now_us
-from strandline.errors import InvalidGroup
+from strandline.errors import InvalidGroup, Unsupported
 from strandline.group.statements import parse, plan
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Cells, CellTarget, Failed, Limits, NotUndone, StepId, Undone, Work, Wrote
 from strandline.group.targets.cassandra import CassandraTarget
 from strandline.servers.cassandra import CassandraServer
 from tests.lanes import needs_servers
-from tests.store.keyspaces import url_of
+from tests.store.keyspaces import RELAXED, settings_for, url_of
 
-pytestmark = needs_servers
+pytestmark = [needs_servers, RELAXED]
 
 TABLES = [
     """CREATE TABLE seat (hall text, row int, price int static, guest text, paid boolean, tags set<text>,
@@ -94,7 +94,7 @@ class Hall:
 @pytest.fixture(scope="module")
 def target(cassandra: CassandraServer) -> Iterator[CassandraTarget]:
     keyspace = f"g{uuid4().hex[:12]}"
-    made = CassandraTarget(url_of(cassandra, keyspace), timeout_s=30)
+    made = CassandraTarget(url_of(cassandra, keyspace), timeout_s=30, settings=settings_for())
     from strandline.backends.cassandra import Session
 
     maker = Session(url_of(cassandra, keyspace), 30)
@@ -364,6 +364,19 @@ def test_the_schema_is_read_from_the_server(target: CassandraTarget) -> None:
     assert found["hits"].what == "counter"
     made = plan(parse("UPDATE hits SET n = n + 1 WHERE id = 'a'", "cassandra"), found)
     assert [problem.code for problem in made.problems] == ["table_unsafe"]
+
+
+@pytest.mark.req("G91")
+def test_a_keyspace_that_a_lost_disk_would_lose_is_refused(target: CassandraTarget) -> None:
+    """As one of a store is; it can be accepted."""
+    careful = CassandraTarget(target._url, timeout_s=30)
+    with pytest.raises(Unsupported) as caught:
+        careful.own("history", "default", shared=False)
+    assert caught.value.name == "Unsupported.cassandra_unsafe"
+    assert "target_owners" not in careful._prepared, "before anything is made there"
+    careful.close()
+    with pytest.warns(RuntimeWarning, match="accept_power_loss is on"):
+        target.own("history", "default", shared=False)
 
 
 @pytest.mark.req("G89")

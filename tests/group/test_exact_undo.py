@@ -198,6 +198,10 @@ def test_a_swap_within_a_deferrable_constraint_is_undone(stage: Stage) -> None:
 # ---------------------------------------------------------------- functions of the user's
 
 
+LONG = "SELECT string_agg(md5(n + {} || ''), '') FROM generate_series(1, 500) AS n"
+"""A value that is kept apart from its row."""
+
+
 @pytest.fixture
 def functions(stage: Stage) -> Stage:
     """`f` changes a row of another table, `g` changes nothing; both give their argument."""
@@ -218,8 +222,7 @@ def functions(stage: Stage) -> Stage:
         "INSERT INTO account (id, amount) VALUES (7, {})",
         "INSERT INTO account (id, amount) VALUES (1, 7) ON CONFLICT (id) DO UPDATE SET amount = {}",
         "DELETE FROM account WHERE id = 1 RETURNING {}",
-        "UPDATE account SET name = (SELECT string_agg(md5((n + {})::text), '') FROM generate_series(1, 500) AS n)"
-        " WHERE id = 1",
+        f"UPDATE account SET name = ({LONG}) WHERE id = 1",
     ],
 )
 def test_a_function_that_changes_other_rows_fails_a_step_that_may_be_undone(functions: Stage, text: str) -> None:

@@ -20,9 +20,9 @@ from strandline.group.definition import Group
 from strandline.group.open_targets import Target
 from strandline.servers.cassandra import CassandraServer
 from tests.lanes import needs_servers
-from tests.store.keyspaces import url_of
+from tests.store.keyspaces import RELAXED, url_of
 
-pytestmark = needs_servers
+pytestmark = [needs_servers, RELAXED]
 
 
 class Theatre:
@@ -112,7 +112,7 @@ def groups_of(s: strandline.Strandline, url: str) -> Any:
 def test_a_group_is_committed_or_leaves_every_cell_as_before(
     theatre: Theatre, hall: str, tmp_path: Path, count: int, end: str, left: list[Any]
 ) -> None:
-    with strandline.connect(f"sqlite:{tmp_path / hall[:8]}") as s:
+    with strandline.connect(f"sqlite:{tmp_path / hall[:8]}", accept_power_loss=True) as s:
         groups = groups_of(s, theatre.url)
         handle = groups.submit(group(hall, hall, count))
         groups.processor().run_until_idle()
@@ -131,7 +131,7 @@ def test_a_row_that_was_not_there_was_not_affected_and_is_gone_again(theatre: Th
         "ghost", "UPDATE seat SET guest = 'x' WHERE hall = :h AND row = 7", {"h": hall}, target="shop",
         checks=[affected_rows_equal(1)],
     )  # fmt: skip
-    with strandline.connect("memory:") as s:
+    with strandline.connect("memory:", accept_power_loss=True) as s:
         groups = groups_of(s, theatre.url)
         outcome = _run(groups, g)
     assert (outcome.state, outcome.reason) == ("rolled_back", "check_false")
@@ -144,7 +144,7 @@ def test_a_condition_that_does_not_hold_fails_with_nothing_to_undo(theatre: Thea
     g.insert(
         "seat", "INSERT INTO seat (hall, row) VALUES (:h, 1) IF NOT EXISTS", {"h": hall}, target="shop"
     )  # fmt: skip
-    with strandline.connect("memory:") as s:
+    with strandline.connect("memory:", accept_power_loss=True) as s:
         outcome = _run(groups_of(s, theatre.url), g)
     assert (outcome.state, outcome.reason) == ("aborted", "not_applied")
     assert theatre.seats(hall) == BEFORE
@@ -156,7 +156,7 @@ def test_what_cannot_be_undone_runs_last_and_once(theatre: Theatre, hall: str) -
     g = Group(hall)
     g.update("seat", "UPDATE seat SET guest = 'x' WHERE hall = :h AND row = 1", {"h": hall}, target="shop")
     g.statement("gone", f"TRUNCATE gone_{hall[:8]}", target="shop", irreversible=True)
-    with strandline.connect("memory:") as s:
+    with strandline.connect("memory:", accept_power_loss=True) as s:
         outcome = _run(groups_of(s, theatre.url), g)
     assert outcome.state == "committed", outcome
     assert theatre.seats(hall)[0] == (1, "x", None)
@@ -191,7 +191,7 @@ def test_a_query_may_return_values_of_every_type(theatre: Theatre, tmp_path: Pat
     theatre.alter(f"CREATE TABLE {theatre.keyspace}.every (id int PRIMARY KEY, {columns})")
     values = ", ".join(literal for _, literal, _ in EVERY.values())
     theatre.change(f"INSERT INTO {theatre.keyspace}.every (id, {', '.join(EVERY)}) VALUES (1, {values})")
-    with strandline.connect(f"sqlite:{tmp_path / 'j'}") as s:
+    with strandline.connect(f"sqlite:{tmp_path / 'j'}", accept_power_loss=True) as s:
         groups = groups_of(s, theatre.url)
         g = Group("every")
         g.query("look", f"SELECT {', '.join(EVERY)} FROM every WHERE id = 1", target="shop")

@@ -18,6 +18,9 @@ from strandline.group.groups import Groups
 from strandline.group.outcome import Outcome
 from tests.group.worlds import CassandraShop, LwwShop, PostgresShop, SqliteShop
 from tests.lanes import needs_servers
+from tests.store.keyspaces import RELAXED
+
+pytestmark = RELAXED
 
 USERS = [(9, "bea", True), (10, "anna", False), (11, None, None)]
 COUNT = "SELECT COUNT(*) FROM users WHERE user_id = 10 AND is_active = true"
@@ -28,7 +31,7 @@ class Seed:
 
     def __init__(self, shop: Any) -> None:
         self.shop = shop
-        self.s = strandline.connect("memory:")
+        self.s = strandline.connect("memory:", accept_power_loss=isinstance(shop, CassandraShop))
         self.groups: Groups = self.s.groups(targets={"db": shop.url})
         shop.execute("CREATE TABLE users (user_id int, user_name text, is_active boolean, PRIMARY KEY (user_id))")
         columns = "calculation_id int, calculated_value int, name text"

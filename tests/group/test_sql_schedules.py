@@ -19,6 +19,7 @@ import pytest
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported
 from strandline.group.target import Done, Failed, Limits, Undone
 from strandline.group.targets.sql import Changes
+from strandline.settings import Settings
 from tests.group.conftest import ACCOUNTS
 from tests.group.target_rooms import SqliteRoom, Stage
 
@@ -295,6 +296,26 @@ def test_a_target_is_refused_after_close_and_in_a_forked_child(stage: Stage) -> 
     with pytest.raises(StrandlineError) as caught:
         made.tables(["account"])
     assert caught.value.name == "InvalidInput.closed"
+
+
+@pytest.mark.req("G91")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+def test_a_server_that_forgets_what_it_acknowledged_is_refused(room: Any) -> None:
+    """As one of a journal is; it can be accepted."""
+    user = room.execute("SELECT current_user")[0][0]
+    room.execute(f'ALTER ROLE "{user}" SET synchronous_commit = off')
+    try:
+        careful, relaxed = room.again(), room.again(settings=Settings.of({"accept_power_loss": True}))
+        with pytest.raises(Unsupported) as caught:
+            careful.own("h", "s", shared=False)
+        assert caught.value.name == "Unsupported.postgres_unsafe"
+        assert room.execute("SELECT to_regclass('strandline.strandline_target')") == [(None,)]
+        with pytest.warns(RuntimeWarning, match="synchronous_commit is off"):
+            relaxed.own("h", "s", shared=False)
+        careful.close()
+        relaxed.close()
+    finally:
+        room.execute(f'ALTER ROLE "{user}" RESET synchronous_commit')
 
 
 @pytest.mark.req("G91")

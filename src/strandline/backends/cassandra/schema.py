@@ -62,6 +62,12 @@ def open_keyspace(
     return _settings(session)
 
 
+def check_keyspace(session: Session, settings: Settings) -> None:
+    """Refuse a keyspace of a user's that could lose what it acknowledged."""
+    datacenter, _ = check_nodes(session, settings)
+    _check_replication(session, settings, datacenter)
+
+
 def describe_keyspace(session: Session) -> Description:
     """Describe a keyspace, also one whose schema is older or newer than this program's."""
     if not _is_made(session):

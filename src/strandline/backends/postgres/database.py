@@ -120,7 +120,7 @@ def _first_connection(
     """Work with a first connection, to a server that is safe."""
     connection, _ = pool.take()
     try:
-        server = _server(connection)
+        server = server_facts(connection)
         check_server(server, pool.where, accept_power_loss=settings.accept_power_loss)
         name = url.parameters.get("schema", SCHEMA_DEFAULT)
         if not 1 <= len(name.encode()) <= SCHEMA_BYTES_MAX:
@@ -456,7 +456,8 @@ def _broke_idle(error: psycopg.Error) -> bool:
     return lost(error) and not isinstance(error, TimedOut)
 
 
-def _server(connection: Connection) -> ServerFacts:
+def server_facts(connection: Connection) -> ServerFacts:
+    """Ask a server for all that decides whether it may be used."""
     ((version, number, standby),) = connection.execute(statement("strandline.backends.postgres", "server")).fetchall()
     found = connection.execute(
         statement("strandline.backends.postgres", "server_settings"), (list(SETTINGS),)

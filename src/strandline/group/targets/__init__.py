@@ -12,6 +12,7 @@ from typing import Final
 
 from strandline.backends import backend_of
 from strandline.group.target import TargetDatabase
+from strandline.settings import Settings
 from strandline.urls import Url
 
 _MODULES: Final = {
@@ -19,14 +20,12 @@ _MODULES: Final = {
 }  # fmt: skip
 
 
-def open_target(
-    url: Url, *, connections: int, consistency: str = "LOCAL_QUORUM", read_back: bool = True
-) -> TargetDatabase:
-    """A database of the user's; `Unsupported` if its client library is not installed."""
+def open_target(url: Url, *, connections: int, consistency: str, read_back: bool, settings: Settings) -> TargetDatabase:
+    """Open a database of the user's; `Unsupported` if its client library is not installed."""
     if url.scheme != "lww":
         backend_of(url)
     module = import_module(f"{__name__}.{_MODULES[url.scheme]}")
     opened: TargetDatabase = module.open_target(
-        url, connections=connections, consistency=consistency, read_back=read_back
+        url, connections=connections, consistency=consistency, read_back=read_back, settings=settings
     )
     return opened

@@ -15,6 +15,7 @@ from cassandra.protocol import ResultMessage, SyntaxException, _ProtocolHandler,
 from cassandra.query import BoundStatement, PreparedStatement
 
 from strandline.backends.cassandra.driver_errors import FAILURES, outcome_of
+from strandline.backends.cassandra.schema import check_keyspace
 from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import statement
 from strandline.clock import now_us
@@ -25,6 +26,7 @@ from strandline.group.statements.binding import Bound
 from strandline.group.target import Limits, Owner
 from strandline.group.targets.cassandra_values import given, held
 from strandline.group.targets.cql import CqlRefused, CqlSteps, serialized, unhexed
+from strandline.settings import Settings
 from strandline.urls import Url
 
 ROLES: Final = {"partition_key": "partition", "clustering": "clustering", "static": "static", "regular": ""}
@@ -86,9 +88,11 @@ class CassandraTarget(CqlSteps):
         timeout_s: float = 10.0,
         consistency: str = "LOCAL_QUORUM",
         read_back: bool = True,
+        settings: Settings | None = None,
         clock: Callable[[], int] = now_us,
     ) -> None:
         self.name = str(url)
+        self._settings = settings or Settings()
         self._url = url
         self.clock = clock
         self.reads_back = read_back
@@ -101,6 +105,7 @@ class CassandraTarget(CqlSteps):
     # ------------------------------------------------------------ whose it is, and what is there
 
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
+        check_keyspace(self._session, self._settings)
         try:
             self._session.alter(self._text("target_make"))
         except SchemaMismatch as error:
@@ -223,6 +228,6 @@ class CassandraTarget(CqlSteps):
         self._session.close()
 
 
-def open_target(url: Url, *, consistency: str = "LOCAL_QUORUM", read_back: bool = True, **_: Any) -> CassandraTarget:
-    """The keyspace that a URL names."""
-    return CassandraTarget(url, consistency=consistency, read_back=read_back)
+def open_target(url: Url, *, consistency: str, read_back: bool, settings: Settings, **_: Any) -> CassandraTarget:
+    """Open the keyspace that a URL names."""
+    return CassandraTarget(url, consistency=consistency, read_back=read_back, settings=settings)

@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
-from strandline.backends.postgres.database import SCHEMA_DEFAULT
+from strandline.backends.postgres.checks import check_server
+from strandline.backends.postgres.database import SCHEMA_DEFAULT, server_facts
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import DISCARD_PLANS, OTHER_SESSION, Connection, TimedOut
@@ -23,7 +24,7 @@ from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.group.statements.api import OURS, Dialect, Plan, TargetTable
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.texts import named, quoted
-from strandline.group.target import Failed, Limits, Rows
+from strandline.group.target import Failed, Limits, Owner, Rows
 from strandline.group.targets import postgres_values
 from strandline.group.targets.postgres_round_trips import Answer, Ours, answers
 from strandline.group.targets.postgres_schema import table_of
@@ -81,14 +82,17 @@ class PostgresTarget(SqlSteps):
     lock_of = " FOR UPDATE OF {}"
     overriding = "OVERRIDING SYSTEM VALUE "
 
-    def __init__(self, url: Url, settings: Settings | None = None, *, connections: int = 10, idle_s: float = IDLE_S):
+    def __init__(
+        self, url: Url, settings: Settings | None = None, *, connections: int = 10, idle_s: float = IDLE_S
+    ) -> None:
         super().__init__()
+        self._settings = settings or Settings()
         self._unlocked: set[str] = set()
         """Tables that this user may not lock."""
         self.name = str(url)
         self.our_schema = url.parameters.get("schema", SCHEMA_DEFAULT)
         self._idle_ms = int(idle_s * 1000)
-        self._pool = _TargetPool(url, settings or Settings(), connections)
+        self._pool = _TargetPool(url, self._settings, connections)
 
     # ------------------------------------------------------------ transactions
 
@@ -144,6 +148,11 @@ class PostgresTarget(SqlSteps):
         if state[:2] in _OF_STATEMENT and state not in {"25P02", "25P03"}:
             return SqlRefused(Failed("statement", _said(error)))
         return self._pool.translated(error, doing)
+
+    def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
+        server = self._reading(server_facts)
+        check_server(server, self.name, accept_power_loss=self._settings.accept_power_loss)
+        return super().own(history_id, stream, shared=shared)
 
     def may_create(self, changes: Changes) -> None:
         if changes.own("has_tables", (self.our_schema,)) == [(2,)]:
@@ -416,6 +425,6 @@ def _said(error: psycopg.Error) -> str:
     return f"{error.sqlstate}: {error.diag.message_primary or error}"
 
 
-def open_target(url: Url, *, connections: int, **_: Any) -> PostgresTarget:
-    """The database that a URL names."""
-    return PostgresTarget(url, connections=connections)
+def open_target(url: Url, *, connections: int, settings: Settings, **_: Any) -> PostgresTarget:
+    """Open the database that a URL names."""
+    return PostgresTarget(url, settings, connections=connections)
