@@ -254,6 +254,29 @@ def test_the_bonus_with_two_preconditions_each_false_once(world: World, wrong: s
     assert "UndoIntent" not in world.types("bonus")
 
 
+@pytest.mark.req("G48")
+@pytest.mark.parametrize(
+    ("write", "clean_up", "end"),
+    [(False, False, "aborted"), (True, False, "rolled_back"), (False, True, "rolled_back")],
+)
+def test_a_group_is_aborted_if_nothing_was_undone_and_no_rollback_step_ran(
+    world: World, write: bool, clean_up: bool, end: str
+) -> None:
+    world.shop.execute("CREATE TABLE note (id integer PRIMARY KEY)")
+    g = Group("failed")
+    if write:
+        update(g, "x", 1, 1)
+    g.insert("told", "INSERT INTO note VALUES (1)", target="shop", is_rollback=True)
+    g.empty(
+        "last", depends_on=["x"] if write else [], checks=[is_true("false")],
+        execute_on_failure=["told"] if clean_up else [],
+    )  # fmt: skip
+    outcome = world.run(g)
+    assert (outcome.state, outcome.failed_step, outcome.reason) == (end, "last", "check_false")
+    assert world.shop.execute("SELECT id FROM note") == [(1,)] * clean_up
+    assert world.accounts() == ACCOUNTS
+
+
 @pytest.mark.req("G40", "S21")
 def test_must_exist(world: World) -> None:
     there, absent = Group("there"), Group("absent")

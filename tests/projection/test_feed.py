@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext as nothing
 from pathlib import Path
@@ -18,6 +17,7 @@ from strandline.projection.definition import ByTag, Projection
 from strandline.projection.live_feed import LogFeed
 from strandline.query.query_row import QueryRow
 from strandline.query.slices import Slices
+from strandline.testing.rare import counting
 from strandline.values.ranges import Range
 from tests.journal.worlds import inexact
 from tests.projection.worlds import (
@@ -246,11 +246,12 @@ def test_a_feed_with_too_many_keys_waits_until_the_pointers_have_moved(
     s = folded
     fed = Fed(s, keys_max=10)
     try:
-        for number in range(40):
-            put(s, Key("order", str(number)))
-            if number < 5:
-                until(lambda: fed.rows and fed.rows[-1].key == f"order|{number}")  # noqa: B023
-        time.sleep(0.1)
+        with counting() as reached:
+            for number in range(40):
+                put(s, Key("order", str(number)))
+                if number < 5:
+                    until(lambda: fed.rows and fed.rows[-1].key == f"order|{number}")  # noqa: B023
+            until(lambda: reached["projection.feed_has_too_many_keys"] == s.log.partitions)
         assert len(fed.rows) < 40
         carry_all(s)
         put(s, Key("order", "after"))

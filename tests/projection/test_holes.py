@@ -262,6 +262,33 @@ def test_lost_answers_to_commits(s: Strandline, table: Table, monkeypatch: pytes
     assert sorted(handled) == sorted(table.rows()[:before])
 
 
+@pytest.mark.req("P53")
+@pytest.mark.parametrize("refused", [9, 10])
+def test_a_transaction_that_others_refuse_is_tried_ten_times(s: Strandline, table: Table, refused: int) -> None:
+    """The handler is called again each time, and none of that is a failure of its own; then the range fails."""
+    put(s, Key("order", "a"))
+    carry_all(s)
+    calls: list[int] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        calls.append(event.seq_nr)
+        table.add(tx, event)
+        if len(calls) <= refused:
+            raise Unavailable("others wrote it", code="serialization", hint="again")
+
+    slowly: dict[str, Any] = {**QUICK, "restart_min_s": 60.0, "restart_max_s": 60.0, "retries": 0}
+    with running(s, Projection("totals", ORDERS, handle, **slowly)):
+        until(lambda: caught_up(s) or range_of(s, "order|a").last_error)
+        failed = range_of(s, "order|a").last_error
+    assert len(calls) == 10
+    assert len(table.rows()) == (refused == 9)
+    if refused == 9:
+        assert failed is None
+    else:
+        assert (failed["error"], failed["key"], failed["seq_nr"]) == ("Unavailable", "order|a", 1)
+        assert "refused 10 times" in failed["message"]
+
+
 @pytest.mark.req("P53", "P47")
 @pytest.mark.parametrize("isolation", ["default", "serializable"])
 def test_ranges_that_share_a_row(s: Strandline, table: Table, isolation: str) -> None:

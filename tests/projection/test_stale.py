@@ -255,6 +255,26 @@ def test_an_event_whose_key_is_parked_meanwhile_waits_for_unpark(s: Strandline, 
         until(lambda: table.of(KEY) == [1, 2])
 
 
+@pytest.mark.req("P96")
+def test_a_key_that_was_parked_in_an_earlier_life_waits_for_nothing_of_this_one(s: Strandline, table: Table) -> None:
+    """Nobody hands its event over with what waits: it is missed."""
+    projection = totals(table)
+    put(s, KEY)
+    to_the_end(s, projection)
+    with s.open_offsets().store.closed_after() as store, store.database.write() as tx:
+        row = store.find("totals")
+        kept = store.key_row(tx, row, str(KEY))
+        assert kept is not None
+        tx.many("save_keys", [kept._replace(parked=kept.timestamp)], row.id, row.epoch)
+    s.journal.purge(KEY)
+    put(s, KEY)
+    put(s, OTHER)
+    lost = Lost(s, KEY, 1)
+    to_the_end(s, projection)
+    lost.put_back()
+    assert missed(s) == [(str(KEY), 2, 1, False)]
+
+
 @pytest.mark.req("P96", "P33")
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("discarded", [False, True])
