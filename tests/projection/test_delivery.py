@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +14,10 @@ from strandline import Event, InvalidInput, Key
 from strandline.connect import Strandline
 from strandline.projection import range_reader
 from strandline.projection.definition import BySlices, Projection
+from strandline.projection.delivery import Delivery
 from strandline.projection.offset_store import OffsetStore
+from strandline.projection.range_runner import RangeRunner
+from strandline.projection.recovery import CAREFUL_AFTER_CLAIMS
 from strandline.testing import carry
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, running, until
 from tests.query.filling import carry_all, key_in, put
@@ -145,6 +150,20 @@ def test_a_pause_takes_hold_after_the_event_in_hand(s: Strandline, table: Table)
     check_exactly_once(s, table)
 
 
+@pytest.mark.req("P91")
+def test_ranges_are_given_back_however_often_a_host_stops(
+    s: Strandline, table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No stop in order counts as the death of a process, after some of which a range would go carefully."""
+    for number in range(CAREFUL_AFTER_CLAIMS + 2):
+        with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+            until(lambda: caught_up(s))
+        with s.open_offsets().store.closed_after() as store, store.database.read() as tx:
+            ranges = store.ranges(tx, store.find("totals"))
+        assert {(found.owner, found.claims) for found in ranges} == {(None, 0)}, number
+    assert "goes carefully" not in caplog.text
+
+
 @pytest.mark.req("P51")
 def test_a_percent_sign_in_a_statement(s: Strandline, table: Table) -> None:
     """It stands for itself where no values are given, and is doubled beside those of PostgreSQL's driver."""
@@ -203,6 +222,80 @@ def test_at_least_once(s: Strandline) -> None:
         until(lambda: caught_up(s))
     assert len(handled) == 72
     other.close()
+
+
+class Watched:
+    """A database that knows how many of its transactions each thread has open."""
+
+    def __init__(self, database: Any, opened: threading.local) -> None:
+        self._database, self._opened = database, opened
+
+    @contextmanager
+    def _watched(self, transaction: Any) -> Iterator[Any]:
+        self._opened.count = open_here(self._opened) + 1
+        try:
+            with transaction as tx:
+                yield tx
+        finally:
+            self._opened.count -= 1
+
+    def read(self, **how: Any) -> Any:
+        return self._watched(self._database.read(**how))
+
+    def write(self, **how: Any) -> Any:
+        return self._watched(self._database.write(**how))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+def open_here(opened: threading.local) -> int:
+    return getattr(opened, "count", 0)
+
+
+@pytest.mark.req("P54")
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_no_transaction_is_open_while_a_range_waits(
+    s: Strandline, monkeypatch: pytest.MonkeyPatch, delivery: Any
+) -> None:
+    """Neither between tries, nor during back-off, nor while nothing comes, nor in a handler that gets none."""
+    put(s, Key("order", "a"))
+    carry_all(s)
+    opened = threading.local()
+    seen: dict[str, set[int]] = {"handler": set(), "try": set(), "idle": set(), "back-off": set()}
+    made, delayed, paused, failed = OffsetStore.__init__, Delivery._delay, RangeRunner._pause, RangeRunner._fail
+
+    def watched(store: OffsetStore, database: Any) -> None:
+        made(store, Watched(database, opened))
+
+    def delay(self: Delivery, decision: Any) -> None:
+        seen["try"].add(open_here(opened))
+        delayed(self, decision)
+
+    def pause(self: RangeRunner) -> None:
+        seen["idle"].add(open_here(opened))
+        paused(self)
+
+    def fail(self: RangeRunner, why: Any) -> None:
+        seen["back-off"].add(open_here(opened))
+        failed(self, why)
+
+    monkeypatch.setattr(OffsetStore, "__init__", watched)
+    monkeypatch.setattr(Delivery, "_delay", delay)
+    monkeypatch.setattr(RangeRunner, "_pause", pause)
+    monkeypatch.setattr(RangeRunner, "_fail", fail)
+    tries: list[int] = []
+
+    def handle(*_: Any) -> None:
+        seen["handler"].add(open_here(opened))
+        tries.append(len(tries))
+        if len(tries) < 5:
+            raise ValueError("not yet")
+
+    with running(s, Projection("totals", ORDERS, handle, delivery=delivery, **{**QUICK, "retries": 1})):
+        until(lambda: len(tries) == 5 and caught_up(s) and seen["idle"])
+    once = delivery == "exactly_once"
+    assert seen == {"handler": {int(once)}, "try": {0}, "idle": {0}, "back-off": {0}}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

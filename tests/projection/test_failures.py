@@ -86,6 +86,29 @@ def test_skip(s: Strandline, table: Table) -> None:
 
 
 @pytest.mark.req("P65")
+def test_a_letter_of_an_event_that_fails_again_counts_on(s: Strandline, table: Table) -> None:
+    """The first time stays, the last one and its error are the new ones."""
+    fill(s, 1)
+    errors = iter(range(100))
+
+    def handle(tx: Any, event: Any) -> None:
+        if event.key == B:
+            raise ValueError(f"no {next(errors)}")
+        table.add(tx, event)
+
+    with running(s, Projection("totals", ORDERS, handle, retries=1, on_failure="park", **QUICK)):
+        until(lambda: s.projections.dead_letters("totals"))
+        (first,) = s.projections.dead_letters("totals")
+        s.projections.unpark("totals", B)
+        until(lambda: s.projections.dead_letters("totals") != [first])
+        (again,) = s.projections.dead_letters("totals")
+    assert (first.attempts, first.message, first.last_at) == (2, "no 1", first.first_at)
+    assert (again.attempts, again.message, again.first_at) == (4, "no 3", first.first_at)
+    assert again.last_at > first.last_at
+    assert again[:5] == first[:5]
+
+
+@pytest.mark.req("P65")
 @pytest.mark.parametrize("policy", ["skip", "park"])
 def test_a_letter_says_why_in_so_many_characters_and_has_no_payload(s: Strandline, table: Table, policy: Any) -> None:
     s.journal.append(A, [Event("Placed", {"name": "a secret"})])

@@ -85,7 +85,7 @@ def test_while_the_pipeline_is_stopped_restarts_and_rescales_go_on_and_repeat_no
     check_exactly_once(s, table)
 
 
-@pytest.mark.req("P43", "P61", "P60")
+@pytest.mark.req("P43", "P44", "P61", "P60")
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize("on_failure", ["park", "skip"])
 def test_a_failure_at_an_event_of_the_feed_moves_no_position(
