@@ -36,7 +36,7 @@ app = FastAPI(title="Orders", lifespan=connected)
 
 @app.exception_handler(StrandlineError)
 async def refused(_: Request, error: StrandlineError) -> JSONResponse:
-    """What went wrong, in the journal's own words; 503 says: try again."""
+    """Answer an error in the journal's own words; 503 says: try again."""
     status = STATUS.get(type(error).__name__, 503)
     return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, status)
 
@@ -59,7 +59,7 @@ async def record(
 
 @app.get("/orders/{number}")
 async def history(request: Request, number: str) -> list[dict[str, Any]]:
-    """What happened to an order so far."""
+    """Return the events of an order so far."""
     events = [event.to_dict() async for event in request.app.state.journal.read(f"order|{number}")]
     if not events:
         raise HTTPException(404, "no such order")

@@ -213,7 +213,7 @@ def in_a_thread(call: Callable[[], R]) -> asyncio.Future[R]:
     return waiting
 
 
-class Arrivals:
+class LoopRelay:
     """Hands results from other threads to the futures of one loop, which is woken once for all that have come."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -249,13 +249,13 @@ class Arrivals:
                 waiting.set_exception(error)
 
 
-_arrivals: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Arrivals]] = WeakKeyDictionary()
+_relays: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopRelay]] = WeakKeyDictionary()
 
 
-def _arrivals_of(loop: asyncio.AbstractEventLoop) -> Arrivals:
-    found = _arrivals.get(loop)
+def _relay_of(loop: asyncio.AbstractEventLoop) -> LoopRelay:
+    found = _relays.get(loop)
     if found is None:
-        found = _arrivals[loop] = Arrivals(loop)
+        found = _relays[loop] = LoopRelay(loop)
     return found
 
 
@@ -264,8 +264,8 @@ def sent(call: Callable[Concatenate[Any, P], Future[R]]) -> Callable[Concatenate
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
-        arrivals = _arrivals_of(asyncio.get_running_loop())
-        return await arrivals.future_of(_bound(call, self._plain)(*given, **named))
+        relay = _relay_of(asyncio.get_running_loop())
+        return await relay.future_of(_bound(call, self._plain)(*given, **named))
 
     return awaited
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """What `strandline.metrics.start` gives. A context manager."""
+    """Metrics that were started by `strandline.metrics.start`. A context manager."""
 
     def __init__(self, s: Strandline | None, registry: CollectorRegistry | None) -> None:
         self.registry = registry or CollectorRegistry()

@@ -49,7 +49,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archive has. `to`: it has the events recorded before this time (µs)."""
+    """The manifest of an archive. `to`: it has the events recorded before this time (µs)."""
 
     log_id: str
     history_id: str

@@ -92,7 +92,7 @@ MODULUS: Final = "18446744073709551616"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """What a run wrote, and what the archive has now."""
+    """The rows and files that a run wrote, and those that the archive has now."""
 
     written: int
     files: int
@@ -118,7 +118,7 @@ FileGroup = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class GroupSum:
-    """What there is of a group."""
+    """The count, bytes and digest of a group's events."""
 
     events: int
     size: int
@@ -231,7 +231,7 @@ class ArchiveRun:
         return manifest
 
     def _in_store(self) -> dict[FileGroup, GroupSum]:
-        """What the store has of each group: counts, bytes, digests."""
+        """Return the counts, bytes and digests of each group in the store."""
         rows = self._mapped(partial(_tallied, self._target, self._parts), _TALLY).groupBy("group_name", "month")
         return {(row["group_name"], row["month"]): _sum_of(row) for row in rows.agg(*_sums_of()).collect()}
 
@@ -345,7 +345,7 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
 
 
 def _crossing(make: Any) -> Iterator[pa.RecordBatch]:
-    """What an iterator yields; its errors come back in our words."""
+    """Yield the items of an iterator; its errors come back in our words."""
     try:
         yield from make()
     except Exception as error:  # noqa: BLE001 - whatever it is, the driver decides

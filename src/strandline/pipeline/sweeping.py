@@ -34,7 +34,7 @@ KEYS_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """What a sweep took out."""
+    """The events that a sweep took out."""
 
     events: int
     files: int
@@ -110,7 +110,7 @@ def _swept(store: Store, folder: Path, new: Path, file: ArchivedFile) -> Archive
 
 
 def _ended(store: Store, lives: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Those of these lives that are over."""
+    """Return the lives that are over, out of `lives`."""
     by_partition: dict[int, set[str]] = {}
     for key, _ in lives:
         by_partition.setdefault(key_partition(key, store.settings.partitions), set()).add(key)

@@ -62,7 +62,7 @@ PREV_AT, PREV_END = 9, 17
 
 @dataclass(slots=True)
 class KeyCorrection:
-    """What is wrong with a key, and the rows that correct it."""
+    """The differences of a key, and the rows that correct it."""
 
     seen: Pointer
     findings: list[Difference] = field(default_factory=list)
@@ -115,7 +115,7 @@ class KeyExaminer:
             yield [], key
 
     def repair(self, odd: Mapping[str, Sequence[OddRow]]) -> Iterator[tuple[list[Difference], str | None]]:
-        """The same, and correct what can be proved; findings say whether they were."""
+        """Yield what `examine` yields, and correct what can be proved; findings say whether they were."""
         if self._fence is None:
             raise TypeError("a repair needs the fence of the pipeline's lease")
         marking = mark_carrier(self._log, self._store, self._partition, self._settings)
@@ -134,7 +134,7 @@ class KeyExaminer:
                 yield [*told, *left.values()], None
 
     def _look_until_still(self, key: str, odd: Sequence[OddRow]) -> list[Difference] | None:
-        """What is wrong with a key, while nothing is carried: only another correction can come in between."""
+        """Return the differences of a key, while nothing is carried: only another correction can come in between."""
         for _ in range(ATTEMPTS_MAX):
             if (found := self._look_once(key, odd)) is not None:
                 return found
@@ -187,7 +187,7 @@ class KeyExaminer:
     # ------------------------------------------------------------ one key
 
     def _look_once(self, key: str, odd: Sequence[OddRow], *, again: bool = False) -> list[Difference] | None:
-        """What is wrong with a key; None if it changed meanwhile."""
+        """Return the differences of a key; None if it changed meanwhile."""
         try:
             before = self._keys.state(key)
             found = self._journal_of(key, odd).findings
@@ -208,7 +208,7 @@ class KeyExaminer:
         return found
 
     def _written_after(self, after: int, end: int, keys: Collection[str]) -> set[str]:
-        """Those of these keys that have actions in the log after an offset, up to another.
+        """Return the keys that have actions in the log after an offset, up to another.
 
         A batch under way may have written some of their rows. On SQL a batch is seen whole or not at all.
         """
@@ -222,7 +222,7 @@ class KeyExaminer:
         return found
 
     def _journal_of(self, key: str, odd: Sequence[OddRow]) -> KeyCorrection:
-        """What is wrong with events, head, slice rows and snapshots, and what corrects it."""
+        """Return the differences of events, head, slice rows and snapshots, and the rows that correct them."""
         pointer, state, readable = self._keys.state(key)
         self._logged.read(pointer.offset)
         found = KeyCorrection(pointer)

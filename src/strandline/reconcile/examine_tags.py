@@ -120,7 +120,7 @@ class TagExaminer:
         return self._tag_finding(kind, row, "none", "a row")
 
     def _of_mending(self, tag: str, key: str, mending: Mending) -> Iterator[Difference]:
-        """What a correction of a key's tag rows says of them."""
+        """Yield the differences that a correction of a key's tag rows stands for."""
         anew = [TagRow._make(row) for row in mending.anew.get(TAG_VIEW, ())]
         gone = [TagRow._make(row) for row in mending.gone.get(TAG_VIEW, ())]
         moved = {(row.key, row.life, row.seq_nr) for row in anew}

@@ -56,7 +56,7 @@ class Difference(NamedTuple):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What stays the same when the key is looked at again."""
+        """Return the fields that stay the same when the key is looked at again."""
         return self.kind, self.key, self.life, self.seq_nrs, self.tag
 
 
@@ -70,7 +70,7 @@ class FrozenEnds:
 
 @dataclass(slots=True)
 class ReconcileReport:
-    """What a run of reconcile looked at, and what it found."""
+    """The counts of a run of reconcile, and its findings."""
 
     findings: list[Difference] = field(default_factory=list)
     events: int = 0

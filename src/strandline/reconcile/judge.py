@@ -142,7 +142,7 @@ HEAD_FIELDS = (
 
 
 def judge_head(found: Head | None, proved: Head | None, last: int) -> tuple[str, str, Head | None] | None:
-    """What is wrong with a head: what was expected, what was found, and the right one where it is known.
+    """Compare a head with the log: the head expected, the one found, and the right one where it is known.
 
     `proved` is what the log makes of it; `last` is the number of the last event that there is, or must be.
     """

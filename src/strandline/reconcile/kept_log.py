@@ -37,7 +37,7 @@ class LoggedEvent(NamedTuple):
 
 @dataclass(slots=True)
 class LoggedKey:
-    """What the kept log says of a key."""
+    """The events and actions that the kept log has of a key."""
 
     events: list[LoggedEvent] = field(default_factory=list)
     """Those that no later action of the kept log removes, by life and number."""
@@ -154,7 +154,7 @@ class KeptLog:
 
 
 class LoggedKeys:
-    """What the kept log says of some keys, read on and on."""
+    """The events and actions that the kept log has of some keys, read on and on."""
 
     def __init__(self, kept: KeptLog, keys: Collection[str]) -> None:
         self.kept = kept
@@ -176,5 +176,5 @@ class LoggedKeys:
             self.kept.take(known, item)
 
     def get(self, key: str) -> LoggedKey | None:
-        """What it says of a key; None where it proves nothing."""
+        """Return the log's events and actions of a key; None where the log proves nothing."""
         return self._keys.get(key) if self.kept.proves else None

@@ -55,7 +55,7 @@ class Repair(NamedTuple):
 
 @dataclass(slots=True)
 class SideTotals:
-    """What the parts of a round came to."""
+    """The sums, rows and keys that the parts of a round found."""
 
     differing: list[Tally] = field(default_factory=list)
     odd: list[OddRow] = field(default_factory=list)
@@ -169,7 +169,7 @@ def reconcile_rounds(
 
 
 def _pointers(log: Log, store: Store, frozen: FrozenEnds, repair: Repair | None) -> list[Difference]:
-    """What is wrong with pointers. Whoever carries a partition writes its pointer anew, so a repair carries a Mark."""
+    """Return the differences of pointers. A repair carries a Mark: that writes the partition's pointer anew."""
     findings = pointer_findings(log, frozen)
     if repair is None or not findings:
         return findings

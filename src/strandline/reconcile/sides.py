@@ -70,7 +70,7 @@ class OddRow(NamedTuple):
 
 @dataclass(slots=True)
 class SideResult:
-    """What a part came to."""
+    """The tallies, rows and keys that one part found."""
 
     tallies: list[Tally]
     odd: list[OddRow]
@@ -175,7 +175,7 @@ class SideReader:
         return 0
 
     def _first_prev(self, key: str, head: Head) -> int:
-        """What the first event of a key names: nothing, unless events before it were deleted."""
+        """Return the number that a key's first event names: 0, unless events before it were deleted."""
         if not head.delete_to:
             return 0
         page = self._store.page(

@@ -33,7 +33,7 @@ class TallyCell(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What one part of the work makes of a cell."""
+    """The sums of one part of the work in a cell."""
 
     cell: TallyCell
     expected: int

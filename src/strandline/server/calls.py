@@ -55,7 +55,7 @@ class HttpCall:
 
     @property
     def who(self) -> str:
-        """Who asks, as the record of an admin act says it."""
+        """Return the caller, as the record of an admin act names it."""
         token = self.token
         return "nobody" if token is None else f"{token.name} (token {token.id})"
 

@@ -19,7 +19,7 @@ METERED_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What a client may ask of the server. Durations are seconds, sizes are bytes."""
+    """The limits of a client's requests. Durations are seconds, sizes are bytes."""
 
     body_bytes_max: int | None = within(None, 1, 64 * MIB, kind=int)
     """1.5 × `append_bytes_max` where nothing is given."""

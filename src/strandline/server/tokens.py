@@ -47,7 +47,7 @@ _NO_DIGEST: Final = sha256(b"").hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """What is known of a token; its text is nowhere."""
+    """The facts of a token; its text is nowhere."""
 
     id: str
     name: str

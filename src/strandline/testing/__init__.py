@@ -22,7 +22,7 @@ __all__ = ["Carried", "FakeClock", "LastWriteWinsStore", "carry", "raw_append"]
 
 
 class Carried(NamedTuple):
-    """What a call of `carry` brought into the store."""
+    """The actions and events that a call of `carry` brought into the store."""
 
     actions: int
     events: int

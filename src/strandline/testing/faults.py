@@ -27,7 +27,7 @@ class Crash(BaseException):
 
 
 class Faults:
-    """What happens at which point, and which points were passed."""
+    """Plans an act at a named point, and counts the points that were passed."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -48,7 +48,7 @@ class Faults:
             self._planned.clear()
 
     def around(self, name: str, target: T) -> T:
-        """The same log or store, with a point before and after each call of a method."""
+        """Return the log or store with a point before and after each call of a method."""
         return cast(T, _Wrapped(name, target, self))
 
     def reached(self, point: str) -> None:

@@ -105,7 +105,7 @@ class Tape:
         return sorted({record.key for past in self.records for record in past if record.key is not None})
 
     def state(self, key: str, segment_size: int, *, on: State = None, after: int = -1) -> State:
-        """What the fold makes of the key's actions after an offset."""
+        """Fold the key's actions after an offset."""
         rules = FoldRules(segment_size, APPEND_IDS_KEPT_DEFAULT)
         past = self.records[key_partition(key, self.partitions)]
         decoded, _ = decode([record for record in past if record.key == key], self.partitions)

@@ -45,7 +45,7 @@ class ConsoleDesk:
 
 
 class PageQuery(NamedTuple):
-    """What a page was asked for, and with which rights."""
+    """The values that a page was asked with, and the caller's rights."""
 
     values: Mapping[str, str]
     """Of its path and its query string."""

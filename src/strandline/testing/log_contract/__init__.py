@@ -23,7 +23,7 @@ class LogContract(RecordingContract, AppendingContract, ReadingContract, ExactCo
 
 
 class InexactLogContract(RecordingContract, ReadingContract, FollowingContract):
-    """What a log promises that only keeps records in order."""
+    """The promises of a log that only keeps records in order."""
 
 
 __all__ = ["InexactLogContract", "LogContract", "Opened", "draft_of", "everything", "timed"]

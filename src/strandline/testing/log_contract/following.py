@@ -74,7 +74,7 @@ class FollowingContract:
 
 
 def _followed(follower: Follower, wanted: list[Record]) -> list[Record]:
-    """What comes until these have come."""
+    """Return the records that come until all wanted ones have come."""
     found: list[Record] = []
     deadline = time.monotonic() + DEADLINE_S
     while not set(wanted) <= set(found):

@@ -107,11 +107,11 @@ def timed(log: Log, partition: int) -> list[Record]:
 
 
 def in_threads(work: Callable[[int], T], number: int) -> list[T]:
-    """What the work gives in so many threads at once, by their number."""
+    """Return the results of the work in so many threads at once, by their number."""
     with ThreadPoolExecutor(number) as pool:
         return list(pool.map(work, range(number)))
 
 
 def kinds(records: Sequence[Record]) -> list[str]:
-    """What kind of action each record is, by its header."""
+    """Return the kind of action of each record, by its header."""
     return [type(decode_header(record.header)).__name__ for record in records]

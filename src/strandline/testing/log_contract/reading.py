@@ -270,7 +270,7 @@ class ReadingContract:
 
 
 class ExactContract:
-    """What only an exact log does: it says where it ends, and asks the clock which it was given."""
+    """The promises of an exact log alone: it says where it ends, and asks the clock which it was given."""
 
     @pytest.mark.req("J51")
     def test_it_says_where_a_partition_ends(self, opened: Opened) -> None:

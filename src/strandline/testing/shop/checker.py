@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What was checked, and what was found."""
+    """The counts of a check, and its findings."""
 
     keys: int = 0
     empty_keys: int = 0
@@ -68,7 +68,7 @@ class Owner(NamedTuple):
 
 @dataclass(slots=True)
 class Claims:
-    """What the ledgers say of the present life of one key."""
+    """The entries of the ledgers on the present life of one key."""
 
     key: str
     owners: dict[int, Owner] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def check(
 
 
 def check_key(key: str, entries: Sequence[Entry], seen: Sequence[ShownEvent]) -> list[Finding]:
-    """What is wrong with the events that a key shows. `entries` are its calls in the order in which they were made."""
+    """Return the findings on the events that a key shows. `entries` are its calls, the first one first."""
     claims = claims_of(key, entries)
     _check_shape(claims, seen)
     shown = {event.seq_nr: event for event in seen}
@@ -122,7 +122,7 @@ def check_key(key: str, entries: Sequence[Entry], seen: Sequence[ShownEvent]) ->
 
 
 def claims_of(key: str, entries: Sequence[Entry]) -> Claims:
-    """What the ledgers say of a key's present life."""
+    """Return the entries of the ledgers on a key's present life."""
     claims = Claims(key)
     settled = {entry.append_id for entry in entries if entry.accepted and entry.append_id}
     for entry in entries:
@@ -174,7 +174,7 @@ def _take_delete(claims: Claims, entry: Entry) -> None:
 
 
 def _check_order(claims: Claims) -> None:
-    """Whoever was answered before another call was made has the lower number."""
+    """Check that a call that was answered before another was made has the lower number."""
     latest_start = 0
     for number, owner in sorted(claims.owners.items()):
         if owner.entry.ended is not None and owner.entry.ended < latest_start:

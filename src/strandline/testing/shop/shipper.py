@@ -32,7 +32,7 @@ def opened(path: Path) -> apsw.Connection:
 
 
 def parcels(path: Path) -> list[str]:
-    """Those that have left."""
+    """Return the names of the parcels that have left."""
     with closing(opened(path)) as file:
         return [name for (name,) in file.execute("SELECT name FROM parcel")]
 

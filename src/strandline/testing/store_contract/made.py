@@ -70,7 +70,7 @@ def contents(store: Store, keys: Iterable[str], *, lives: int = 4) -> dict[str, 
 
 
 def batch_of(tape: Tape, store: Store, partition: int = 0) -> tuple[PartitionBatch, Pointer]:
-    """What a task would write now, and the pointer that it saw."""
+    """Return the batch that a task would write now, and the pointer that it saw."""
     look = store.look(partition, tape.all_keys())
     seen = look.pointer
     records = tape.records[partition]

@@ -490,7 +490,7 @@ def _four() -> Tape:
 
 
 def counted_now(tape: Tape, store: Store, tag: str) -> list[Any]:
-    """What a query shows: all that was counted over the log, but what was skipped."""
+    """Return the rows that a query shows: all that were counted over the log, but the skipped ones."""
     filled = {row.place for row in view_of(store, tag) if not row.body}
     bound = min(pointer.timestamp for pointer in store.pointers())
     return [row for row in counted(tape, tag) if row[:3] not in filled and row.timestamp <= bound]

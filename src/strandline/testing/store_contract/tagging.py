@@ -32,7 +32,7 @@ TAGS = ("red", "blue", "été", "Red")
 
 
 class Shown(NamedTuple):
-    """What a query shows of a row, and what a count over the log says of it."""
+    """The columns of a row that a query shows, and that a count over the log gives."""
 
     timestamp: int
     key: str
@@ -62,7 +62,7 @@ def query(store: Any, tag: str, **given: Any) -> TagFeed:
 
 
 def shown(events: Iterable[Any]) -> list[Shown]:
-    """What it shows."""
+    """Return the shown columns of events."""
     return [Shown(e.timestamp, str(e.key), e.seq_nr, e.life, e.tag_seq_nr) for e in events]
 
 
