@@ -33,7 +33,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-$(CLASSES): $(STAMP)
+# What they are made of, and not the stamp: environments may share that, and it is touched when one is renewed.
+$(CLASSES): pyproject.toml constraints.txt | $(STAMP)
 	@$(BIN)/strandline pipeline prepare || echo "Spark will start without them, only slower"
 	@touch $@
 
