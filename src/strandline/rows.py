@@ -27,7 +27,7 @@ class Pointer(NamedTuple):
     partition: int
     offset: int = -1
     timestamp: int = 0
-    moved: int = 0
+    last_action_at: int = 0
     """Timestamp of the last action that was no Mark."""
     fence: int = 0
     revision: int = 0

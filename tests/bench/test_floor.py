@@ -32,7 +32,7 @@ def _stored(where: dict[str, Any]) -> list[object]:
         partitions = range(s.store.settings.partitions)
         rows = [events_of(s.store, partition, after=(0, 0), to=2**62, limit=1000).rows for partition in partitions]
         states = [states_of(s.store, partition, keys)[1] for partition in partitions]
-        pointers = [(p.offset, p.timestamp, p.moved) for p in s.store.pointers()]
+        pointers = [(p.offset, p.timestamp, p.last_action_at) for p in s.store.pointers()]
         assert entity_types_of(s.store) == ["order"]
         assert len(list(s.journal.read("order|00000007"))) == 30
     return [*rows, *states, pointers]

@@ -202,7 +202,7 @@ def test_marks_move_the_pointer_and_nothing_else(s: Strandline) -> None:
     marked = [s.journal.mark(KEY) for _ in range(100)]
     carry_all(s)
     pointer = s.store.pointers()[0]
-    assert (pointer.offset, pointer.timestamp, pointer.moved) == (99, marked[-1].timestamp, 0)
+    assert (pointer.offset, pointer.timestamp, pointer.last_action_at) == (99, marked[-1].timestamp, 0)
     assert look_at(s.store, KEY, 0)[1] is None
     assert entity_types_of(s.store) == []
 

@@ -159,7 +159,11 @@ def test_what_comes_of_a_range_is_the_same(seed: int, count: int, exact: bool) -
     cut = chance.randrange(count)
     before = records[: cut if chance.random() < 0.5 else 0]
     states = random_states(chance, before)
-    seen = START._replace(offset=before[-1].offset, timestamp=before[-1].timestamp, moved=900) if before else START
+    seen = (
+        START._replace(offset=before[-1].offset, timestamp=before[-1].timestamp, last_action_at=900)
+        if before
+        else START
+    )
     given = records if chance.random() < 0.3 else records[len(before) :]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strandline.carry.columns, "AT_ONCE", chance.choice([1, 7, 1000]))

@@ -19,7 +19,7 @@ from strandline.log.api import Log
 from strandline.servers.kafka import KafkaServer
 from strandline.settings import Settings
 from strandline.testing.inexact import InexactMemoryLog
-from strandline.testing.log_contract import InexactLogContract, LogContract, Opened
+from strandline.testing.log_contract import LogContract, Opened, UnfoldedLogContract
 from strandline.urls import urls_of
 
 
@@ -31,7 +31,7 @@ class TestMemoryLog(LogContract):
         return MemoryLog
 
 
-class TestInexactMemoryLog(InexactLogContract):
+class TestInexactMemoryLog(UnfoldedLogContract):
     durable = False
 
     @pytest.fixture
@@ -40,7 +40,7 @@ class TestInexactMemoryLog(InexactLogContract):
 
 
 @pytest.mark.filterwarnings("ignore:topic .* accept_power_loss is on:RuntimeWarning")
-class TestKafkaLog(InexactLogContract):
+class TestKafkaLog(UnfoldedLogContract):
     @pytest.fixture
     def opened(self, kafka: KafkaServer) -> Iterator[Opened]:
         made: list[Log] = []

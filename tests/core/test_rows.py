@@ -163,4 +163,4 @@ def test_segments_are_runs_of_their_size(seq_nr: int, size: int) -> None:
 
 
 def test_a_pointer_starts_before_the_first_offset() -> None:
-    assert Pointer(3) == Pointer(partition=3, offset=-1, timestamp=0, moved=0, fence=0, revision=0)
+    assert Pointer(3) == Pointer(partition=3, offset=-1, timestamp=0, last_action_at=0, fence=0, revision=0)

@@ -36,7 +36,7 @@ def opened(url: str, *, advisory: bool = True, **settings: Any) -> PostgresLog:
 
 def prepared(log: PostgresLog, name: str) -> bytes:
     """The name under which a session knows a statement of the log."""
-    return name_of(log._database.sent(name).text)
+    return name_of(log._database.bind(name).text)
 
 
 def in_processes(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> list[Any]:

@@ -248,7 +248,7 @@ def test_marks_that_cannot_be_written_stop_no_batch(world: World, monkeypatch: p
         assert sum(tried) == PARTITIONS - 1, "they are not tried at every look"
     world.pass_(IDLE_S)
     world.carry_all()
-    assert world.s.strandline() >= max(pointer.moved for pointer in world.s.store.pointers())
+    assert world.s.strandline() >= max(pointer.last_action_at for pointer in world.s.store.pointers())
 
 
 def test_nobody_waits_for_a_partition_that_takes_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_once_carries_up_to_now_and_ends_with_the_strandline_above_it(url: str, 
     summary = run(url, once=True, spark=spark, progress=told.append)
     assert (summary.events, summary.strandline) == (12, s.strandline())
     assert last.timestamp is not None
-    assert s.strandline() >= s.store.pointers()[gone.partition].moved >= last.timestamp
+    assert s.strandline() >= s.store.pointers()[gone.partition].last_action_at >= last.timestamp
     assert stored(s) == {KEYS[0]: [2, 3], **{key: [1, 2] for key in KEYS[1:5]}}
     assert lag(s) == 0
     assert sum(progress.events for progress in told) == 12

@@ -82,7 +82,7 @@ def test_a_host_hands_over_nothing_of_a_range_that_somebody_else_has(s: Strandli
         put(s, key)
         carry_all(s)
         (runner,) = [one for run in host._runs for lo, one in run.runners.items() if lo == 0]
-        until(lambda: runner._state.hand)  # type: ignore[attr-defined]
+        until(lambda: runner._state.batch)  # type: ignore[attr-defined]
         with store.database.write() as tx:
             row = store.locked(tx, store.find("totals").id)
             tx.execute("beat", (row.id, "another", store.database.now_us(), 60_000_000))

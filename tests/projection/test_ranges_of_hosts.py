@@ -280,10 +280,10 @@ def test_a_rescale_that_its_caller_did_not_end_is_ended_by_a_host(s: Strandline,
     store = s.open_offsets(None).store
     row = store.find("totals")
     with store.database.write() as tx:  # asked for, and the caller dies
-        store.change(tx, store.locked(tx, row.id)._replace(wanted=7))
+        store.change(tx, store.locked(tx, row.id)._replace(target_ranges=7))
     assert s.projections.status("totals").wanted_ranges == 7
     with store.database.write() as tx:  # another one takes its place
-        store.change(tx, store.locked(tx, row.id)._replace(wanted=2))
+        store.change(tx, store.locked(tx, row.id)._replace(target_ranges=2))
     with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
         until(lambda: len(owners(s)) == 2 and caught_up(s))
     check_exactly_once(s, table)

@@ -62,7 +62,7 @@ def test_reconcile_names_without_transactions() -> None:
 def test_a_pointer_that_does_not_say_what_the_log_says(sqlite: Strandline) -> None:
     history(sqlite)
     pointer = sqlite.store.pointers()[3]
-    _set_pointer(sqlite, pointer._replace(timestamp=pointer.timestamp - 7, moved=pointer.timestamp - 9))
+    _set_pointer(sqlite, pointer._replace(timestamp=pointer.timestamp - 7, last_action_at=pointer.timestamp - 9))
     report = reconciled(sqlite)
     assert [(f.kind, f.partition, f.repaired) for f in report.findings] == [("pointer_wrong", 3, False)]
     assert str(pointer.timestamp - 7) in report.findings[0].found

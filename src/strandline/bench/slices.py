@@ -77,7 +77,7 @@ def backlog_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
             mark = Mark(None, uuid4().hex)
             s.log.append([ActionDraft(partition, mark, encode_header(mark))])
             seen, rows = s.store.pointers()[partition], waiting[partition]
-            new = seen._replace(offset=s.log.newest()[partition], timestamp=timestamp, moved=timestamp)
+            new = seen._replace(offset=s.log.newest()[partition], timestamp=timestamp, last_action_at=timestamp)
             s.store.write(PartitionBatch(new, cuts=[KeyRun("order|0", None, timestamp, events=rows)]), seen)
             waiting[partition] = []
 

@@ -244,14 +244,14 @@ def prepare(
     batch = PartitionBatch(pointer=seen)
     states: dict[str, State] = {**look.states, **look.unfinished}
     times, done, rules = _times(range_, seen), seen.offset, settings.rules
-    moved = seen.moved
+    last_action_at = seen.last_action_at
     if plain.runs:
         if range_.records[0].offset <= done:  # some of them are there: look at each
             reached("carry.part_is_there")
             left = plain.records
         else:
             left = add_plain(batch, plain, times, states, rules)
-            moved = max([moved, *[cut.timestamp for cut in batch.cuts]])
+            last_action_at = max([last_action_at, *[cut.timestamp for cut in batch.cuts]])
         if left:
             reached("carry.plain_ones_looked_at")
             decoded = sorted([*decoded, *decode(left, settings.partitions)[0]], key=lambda item: item.record.offset)
@@ -269,7 +269,7 @@ def prepare(
         batch.actions += 1
         if isinstance(action, Mark):
             continue
-        moved, key = max(moved, timestamp), action.key
+        last_action_at, key = max(last_action_at, timestamp), action.key
         place = new_tuple(Place, (partition, offset, timestamp))
         before = states.get(key)
         state, effect = fold(before, action, place, rules)
@@ -293,7 +293,7 @@ def prepare(
             cut.ended_by, cut.before = effect, before
             del open_cuts[key]
     last = times[-1] if times and range_.records[-1].offset > done else seen.timestamp
-    batch.pointer = Pointer(seen.partition, range_.position - 1, last, moved, fence, seen.revision + 1)
+    batch.pointer = Pointer(seen.partition, range_.position - 1, last, last_action_at, fence, seen.revision + 1)
     add_rows(batch, views, look.rows)
     return batch
 

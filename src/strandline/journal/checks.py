@@ -55,7 +55,7 @@ _logger = logging.getLogger("strandline")
 # ---------------------------------------------------------------- keys
 
 
-def known_key(key: object) -> tuple[Key, str, int]:
+def parse_key(key: object) -> tuple[Key, str, int]:
     """A key as a caller gives it: itself, its written form, its slice."""
     if type(key) is Key:
         written = f"{key.entity_type}|{key.entity_id}"
@@ -74,7 +74,7 @@ def _known(written: str) -> tuple[Key, str, int]:
 
 def writable_key(key: object) -> tuple[Key, str, int]:
     """A key that users may write to."""
-    known = known_key(key)
+    known = parse_key(key)
     if known[0].entity_type in RESERVED_ENTITY_TYPES:
         raise invalid(
             "reserved_entity_type",
@@ -108,7 +108,7 @@ def append_draft(
     reserved: bool = False,
 ) -> tuple[Key, ActionDraft]:
     """The key, and the draft of an append. `reserved`: by the parts of this system that own the reserved types."""
-    known, written, slice_ = known_key(key) if reserved else writable_key(key)
+    known, written, slice_ = parse_key(key) if reserved else writable_key(key)
     listed = _listed(events, settings.append_events_max)
     event_headers, value = _encoded(listed, settings, known.entity_type, reserved)
     said = None if headers is None else _headers(headers)

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from strandline.errors import SchemaMismatch, StrandlineError
 from strandline.fold import Effect, FoldRules, fold
-from strandline.log.api import Follower, InexactLog, RecordPage
+from strandline.log.api import Follower, RecordPage, UnfoldedLog
 from strandline.log.refusals import trimmed
 from strandline.points import reached
 from strandline.record import BadHeader, Record, decode_header, is_mark, time_of
@@ -57,7 +57,7 @@ class FoldedKey(NamedTuple):
 class HeadsCache:
     """Any number of threads may ask it."""
 
-    def __init__(self, log: InexactLog, store: Store, settings: Settings) -> None:
+    def __init__(self, log: UnfoldedLog, store: Store, settings: Settings) -> None:
         self._log, self._store, self._settings = log, store, settings
         self._lock = Lock()
         self._following: _Following | None = None
@@ -143,7 +143,7 @@ class Hold:
 class _Following:
     """One run of the thread that follows."""
 
-    def __init__(self, log: InexactLog, store: Store, settings: Settings) -> None:
+    def __init__(self, log: UnfoldedLog, store: Store, settings: Settings) -> None:
         self._log, self._store, self._settings = log, store, settings
         self._partitions: list[_Partition] = []
         self._started = Event()

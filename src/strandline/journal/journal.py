@@ -35,7 +35,7 @@ from strandline.journal.follow import JournalCursor
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
 from strandline.journal.read import PLANS_MAX, JournalReader, journal_changed
-from strandline.log.api import ActionDraft, InexactLog, KnownState, Log, Recorded
+from strandline.log.api import ActionDraft, KnownState, Log, Recorded, UnfoldedLog
 from strandline.log.committer import Committer, commits_of, own_error, unchanged
 from strandline.log.folding import HEAD_DAMAGED
 from strandline.points import reached
@@ -63,7 +63,7 @@ class Journal:
         self._heads: HeadsCache | None = None
         self._judge: Judge | None = None
         if not log.exact:
-            inexact = cast(InexactLog, log)
+            inexact = cast(UnfoldedLog, log)
             self._heads = HeadsCache(inexact, store, settings) if settings.heads_cache else None
             self._judge = Judge(inexact, store, settings, self._heads)
         self._committer = Committer(log, settings)
@@ -146,7 +146,7 @@ class Journal:
     def delete_reserved(self, key: Key | str, *, to: int, head: Head | None = None) -> None:
         """Remove events up to `to` of such a key; nothing happens if it has no journal. `head`: one of its own life."""
         self._check()
-        _, written, slice_ = checks.known_key(key)
+        _, written, slice_ = checks.parse_key(key)
         head = head or self._reader.head(written)
         if head is not None and head.delete_to < min(to, head.seq_nr):
             self._committed(self._draft(Delete(written, min(to, head.seq_nr), head.life), slice_))
@@ -249,7 +249,7 @@ class Journal:
     def mark(self, key: Key | str, *, id: str | None = None) -> Marked:  # noqa: A002 (the specification's name)
         """Write a Mark into the key's partition: a place to wait for. It changes nothing."""
         self._check()
-        _, written, slice_ = checks.known_key(key)
+        _, written, slice_ = checks.parse_key(key)
         named = checks.mark_id(id)
         draft = self._draft(Mark(written, named), slice_)
         return verdict.marked(named, draft, self._committed(draft, False))
@@ -306,7 +306,7 @@ class Journal:
         deleted or purged under it: read again.
         """
         self._check()
-        _, written, _ = checks.known_key(key)
+        _, written, _ = checks.parse_key(key)
         first, last = checks.bounds(from_, to)
         most = SEQ_NR_MAX if limit is None else checks.limit(limit, SEQ_NR_MAX)
         if type(backwards) is not bool:
@@ -316,7 +316,7 @@ class Journal:
     def follower(self, key: Key | str) -> JournalCursor:
         """For parts of this system that read on in one journal all the time."""
         self._check()
-        return JournalCursor(self._reader, checks.known_key(key)[1])
+        return JournalCursor(self._reader, checks.parse_key(key)[1])
 
     def head(self, key: Key | str) -> Head | None:
         """Return the head of a key, as a read would see it; None for a key without a journal: new, or purged.
@@ -324,7 +324,7 @@ class Journal:
         To append after what is there, in both cases: `expected=head.seq_nr if head else 0`.
         """
         self._check()
-        return self._reader.head(checks.known_key(key)[1])
+        return self._reader.head(checks.parse_key(key)[1])
 
     def entity_types(self) -> list[str]:
         """The entity types that the store holds."""
@@ -335,7 +335,7 @@ class Journal:
         """The keys of an entity type that the store holds, by slice, then bytes, at most `limit`, after that key."""
         self._check()
         wanted = checks.entity_type(entity_type)
-        last = None if after is None else checks.known_key(after)
+        last = None if after is None else checks.parse_key(after)
         if last is not None and last[0].entity_type != wanted:
             raise invalid(
                 "offset_foreign", "after", "of another entity type", allowed=f"a key of {wanted}", got=last[1]
@@ -402,7 +402,7 @@ class Journal:
     def load_snapshot(self, key: Key | str, *, to: int | None = None) -> Snapshot | None:
         """The newest snapshot of the key's life, up to `to`; None if there is none."""
         self._check()
-        _, written, _ = checks.known_key(key)
+        _, written, _ = checks.parse_key(key)
         most = SEQ_NR_MAX if to is None else checks.seq_nr(to, "to")
         head = self._reader.head(written)
         return None if head is None else self._loaded(written, head.life, 1, most)
@@ -410,7 +410,7 @@ class Journal:
     def snapshots(self, key: Key | str) -> list[Snapshot]:
         """All snapshots of the key's life by seq_nr, without their states."""
         self._check()
-        known, written, _ = checks.known_key(key)
+        known, written, _ = checks.parse_key(key)
         head = self._reader.head(written)
         if head is None:
             return []
@@ -435,7 +435,7 @@ class Journal:
         them: recover again.
         """
         self._check()
-        _, written, _ = checks.known_key(key)
+        _, written, _ = checks.parse_key(key)
         none_in: tuple[int, int] | None = None
         for _ in range(PLANS_MAX):
             plan = self._reader.plan(written)

@@ -22,7 +22,7 @@ from strandline.journal.heads_cache import HeadsCache, Hold, SeenState
 from strandline.journal.tail import KeyTail
 from strandline.journal.verdict import is_plain
 from strandline.log.answer_future import AnswerFuture
-from strandline.log.api import ActionDraft, InexactLog, Recorded
+from strandline.log.api import ActionDraft, Recorded, UnfoldedLog
 from strandline.log.committer import own_error
 from strandline.log.cursor import PAGE_BYTES, PartitionCursor
 from strandline.points import reached
@@ -152,7 +152,7 @@ class _PendingDraft:
 class Judge:
     """Records drafts and folds them. Any number of threads may use it."""
 
-    def __init__(self, log: InexactLog, store: Store, settings: Settings, heads: HeadsCache | None) -> None:
+    def __init__(self, log: UnfoldedLog, store: Store, settings: Settings, heads: HeadsCache | None) -> None:
         self._log, self._store, self._settings, self._heads = log, store, settings, heads
         self._row = _WakeQueue()
         self._pool: ThreadPoolExecutor | None = None

@@ -20,7 +20,7 @@ from strandline.journal.checks import new_id
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.plan import ReadPlan, chained, chained_down, plan
 from strandline.journal.tail import BackwardTail, KeyTail, Stretch, TailEvent
-from strandline.log.api import ActionDraft, ExactLog, InexactLog, Log, Recorded
+from strandline.log.api import ActionDraft, ExactLog, Log, Recorded, UnfoldedLog
 from strandline.log.cursor import PAGE_BYTES, PartitionCursor
 from strandline.log.refusals import trimmed_away
 from strandline.points import reached
@@ -83,7 +83,7 @@ class JournalReader:
             return cast(ExactLog, self.log).ask_newest(partition)
         marking = Marking(self.settings.append_timeout_s)
         action = Mark(key, new_id())
-        cast(InexactLog, self.log).send(ActionDraft(partition, action, encode_header(action)), marking.answered)
+        cast(UnfoldedLog, self.log).send(ActionDraft(partition, action, encode_header(action)), marking.answered)
         return nullcontext(marking.offset)
 
     def end_of(self, key: str, partition: int) -> int:

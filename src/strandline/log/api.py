@@ -5,7 +5,7 @@ every record below the newest offset without holes, whatever the order of commit
 partition. Offsets grow within a partition but need not be consecutive.
 
 An *exact* log is a database: it knows where it ends, folds what it records, and writes timestamps down. One that is not
-exact (`InexactLog`) only keeps records in order: its end is found with a Mark, the fold is left to those who read it,
+exact (`UnfoldedLog`) only keeps records in order: its end is found with a Mark, the fold is left to those who read it,
 and a record's timestamp is its clock's time, from which `record.derived` makes the one that all see (see `cursor`).
 """
 
@@ -153,7 +153,7 @@ Answered = Callable[[Recorded | None, StrandlineError | None], None]
 """Told what became of a draft: where it is, or why nobody can say. Called in a thread of the log's, so it is brief."""
 
 
-class InexactLog(Log, Protocol):
+class UnfoldedLog(Log, Protocol):
     """A log that keeps records in order and leaves the rest to those who write and read it."""
 
     def send(self, draft: ActionDraft, answered: Answered) -> None:

@@ -25,7 +25,7 @@ from time import monotonic
 from typing import Final, NamedTuple, cast
 
 from strandline.errors import StrandlineError
-from strandline.log.api import ActionDraft, ExactLog, InexactLog, Log, Recorded
+from strandline.log.api import ActionDraft, ExactLog, Log, Recorded, UnfoldedLog
 from strandline.record import encode_header
 from strandline.rows import Pointer
 from strandline.store.api import Store
@@ -39,8 +39,8 @@ NEVER: Final = float("inf")
 
 def behind(pointers: Sequence[Pointer]) -> dict[int, int]:
     """Partitions that hold the strandline back, and the timestamp that each must reach."""
-    moved = max(pointer.moved for pointer in pointers)
-    return {pointer.partition: moved for pointer in pointers if pointer.timestamp < moved}
+    newest = max(pointer.last_action_at for pointer in pointers)
+    return {pointer.partition: newest for pointer in pointers if pointer.timestamp < newest}
 
 
 def write(log: Log, wanted: dict[int, int]) -> None:
@@ -77,19 +77,21 @@ class LogSeen(NamedTuple):
 
     newest: list[int]
     reached: list[int]
-    moved: int
+    last_action_at: int
 
 
 def look(log: Log, pointers: Sequence[Pointer]) -> LogSeen:
     if not log.exact:
-        return LogSeen(log.newest(), [pointer.timestamp for pointer in pointers], max(p.moved for p in pointers))
+        return LogSeen(
+            log.newest(), [pointer.timestamp for pointer in pointers], max(p.last_action_at for p in pointers)
+        )
     ends = cast(ExactLog, log).ends()
     # What the newest record of a partition is does not show, but once it is carried; until then it counts.
-    moved = [
-        end.timestamp if end.offset > pointer.offset else pointer.moved
+    times = [
+        end.timestamp if end.offset > pointer.offset else pointer.last_action_at
         for end, pointer in zip(ends, pointers, strict=True)
     ]
-    return LogSeen([end.offset for end in ends], [end.timestamp for end in ends], max(moved))
+    return LogSeen([end.offset for end in ends], [end.timestamp for end in ends], max(times))
 
 
 class Marker:
@@ -127,25 +129,25 @@ class Marker:
             return wanted
         for partition, offset, *_ in pointers:
             reached = seen.reached[partition]
-            if reached >= seen.moved or self._on_its_way(partition, offset):
+            if reached >= seen.last_action_at or self._on_its_way(partition, offset):
                 continue
             since = self._newest[bisect_right(self._newest, reached, key=lambda item: item[0])][1]
             if offset >= seen.newest[partition]:
                 since = min(since, self._still[partition][1])
-            if now - since >= self.idle_s or seen.moved - reached > self.idle_s * 1_000_000:
-                wanted[partition] = seen.moved
+            if now - since >= self.idle_s or seen.last_action_at - reached > self.idle_s * 1_000_000:
+                wanted[partition] = seen.last_action_at
             else:
                 self.next_at = min(self.next_at, since + self.idle_s)
                 if now - since >= self.idle_s / 2:
-                    soon[partition] = seen.moved
+                    soon[partition] = seen.last_action_at
         return wanted | soon if wanted else wanted
 
     def _remember(self, seen: LogSeen, now: float) -> None:
         for partition, offset in enumerate(seen.newest):
             if self._still.get(partition, (None, now))[0] != offset:
                 self._still[partition] = offset, now
-        if not self._newest or seen.moved > self._newest[-1][0]:
-            self._newest.append((seen.moved, now))
+        if not self._newest or seen.last_action_at > self._newest[-1][0]:
+            self._newest.append((seen.last_action_at, now))
         while len(self._newest) > 1 and now - self._newest[1][1] >= self.idle_s:
             self._newest.popleft()
 
@@ -171,7 +173,7 @@ class Marker:
         else:
             for draft in drafts:
                 try:
-                    cast(InexactLog, self._log).send(draft, partial(_told, sent[draft.partition]))
+                    cast(UnfoldedLog, self._log).send(draft, partial(_told, sent[draft.partition]))
                 except StrandlineError:
                     _told(sent[draft.partition], None)
         wait(sent.values(), SENT_WAIT_S)

@@ -54,7 +54,7 @@ class HandlerFailed(Exception):
 
 
 class Delivery:
-    """Hands over what a range has in hand."""
+    """Hands over the batch of a range."""
 
     def __init__(self, state: RangeState) -> None:
         self._state, self._settings, self._projection = state, state.settings, state.projection
@@ -68,77 +68,77 @@ class Delivery:
             self._handler_tx.break_off()
 
     def deliver(self, position: int | None = None) -> None:
-        """Hand over what is in hand, and save it with this position, or the one that there is."""
+        """Hand over the batch, and save it with this position, or the one that there is."""
         state = self._state
-        hand, state.hand = state.hand, []
-        if not hand:
+        batch, state.batch = state.batch, []
+        if not batch:
             return
         state.check_lease()
         position = max(-1 if position is None else position, state.offsets.position)
-        if not any(event for _, event, _, _ in hand):
-            state.save(hand, position)
+        if not any(event for _, event, _, _ in batch):
+            state.save(batch, position)
         elif self._settings.grouped:
-            self._list(hand, position)
+            self._list(batch, position)
         elif self._projection.exactly_once:
-            self._exactly_once(hand, position)
+            self._exactly_once(batch, position)
         else:
-            self._at_least_once(hand, position)
+            self._at_least_once(batch, position)
         if state.fed is not None:
             state.fed.settled()
 
-    def attempt(self, hand: Sequence[Accepted], position: int | None = None, also: Also | None = None) -> None:
+    def attempt(self, batch: Sequence[Accepted], position: int | None = None, also: Also | None = None) -> None:
         """Hand over once, and save; `HandlerFailed`."""
         position = max(-1 if position is None else position, self._state.offsets.position)
-        if not any(each.event for each in hand):
-            self._state.save(hand, position, also=also)
+        if not any(each.event for each in batch):
+            self._state.save(batch, position, also=also)
         elif self._projection.exactly_once:
-            self._transaction(hand, position, also)
+            self._transaction(batch, position, also)
         else:
-            self._handle(None, hand)
-            self._state.save(hand, position, also=also)
+            self._handle(None, batch)
+            self._state.save(batch, position, also=also)
 
     # ------------------------------------------------------------ ways of handing over
 
-    def _exactly_once(self, hand: Sequence[Accepted], position: int) -> None:
+    def _exactly_once(self, batch: Sequence[Accepted], position: int) -> None:
         """In transactions of `save_within_s` each; after one, a stop takes hold."""
-        while hand:
+        while batch:
             try:
-                done = self._transaction(hand, position, within_s=self._settings.save_within_s)
+                done = self._transaction(batch, position, within_s=self._settings.save_within_s)
             except HandlerFailed as failed:
-                before, event = hand[: failed.index], hand[failed.index]
+                before, event = batch[: failed.index], batch[failed.index]
                 if before:  # once more without it; if one of these fails now, it is the one
                     reached("projection.once_more_without_the_last")
                     self._exactly_once(before, event.safe_position)
                 self.recover(event, failed.error)
                 raise ReadAgain from None
-            hand = hand[done:]
-            if hand:
+            batch = batch[done:]
+            if batch:
                 reached("projection.transaction_cut_by_time")
-            if hand and self._state.stop.is_set():
+            if batch and self._state.stop.is_set():
                 raise RangeGivenBack
 
-    def _at_least_once(self, hand: Sequence[Accepted], position: int) -> None:
+    def _at_least_once(self, batch: Sequence[Accepted], position: int) -> None:
         state, since, start = self._state, time.monotonic(), 0
-        for index, each in enumerate(hand):
+        for index, each in enumerate(batch):
             if state.stop.is_set() or time.monotonic() - since > self._settings.save_within_s:
-                state.save(hand[start:index], each.safe_position)
+                state.save(batch[start:index], each.safe_position)
                 if state.stop.is_set():
                     raise RangeGivenBack
                 since, start = time.monotonic(), index
             try:
                 self._handle(None, [each])
             except HandlerFailed as failed:
-                state.save(hand[start:index], each.safe_position)
+                state.save(batch[start:index], each.safe_position)
                 self.recover(each, failed.error)
                 raise ReadAgain from None
-        state.save(hand[start:], position)
+        state.save(batch[start:], position)
 
-    def _list(self, hand: Sequence[Accepted], position: int) -> None:
+    def _list(self, batch: Sequence[Accepted], position: int) -> None:
         """A list, with its retries; then each event as a list of one."""
         attempts = 0
         while True:
             try:
-                self.attempt(hand, position)
+                self.attempt(batch, position)
                 return
             except HandlerFailed:
                 attempts += 1
@@ -148,7 +148,7 @@ class Delivery:
                 self._delay(decision)
         reached("projection.list_one_by_one")
         parked: set[str] = set()
-        for each in hand:
+        for each in batch:
             if each.row.key in parked:
                 reached("projection.list_waits_for_its_key")
                 continue  # it waits for the one that failed
@@ -160,7 +160,7 @@ class Delivery:
                     parked.add(each.row.key)
         raise ReadAgain
 
-    def _handle(self, tx: HandlerTransaction | None, hand: Sequence[Accepted], within_s: float | None = None) -> int:
+    def _handle(self, tx: HandlerTransaction | None, batch: Sequence[Accepted], within_s: float | None = None) -> int:
         """Call the handler: event by event, or with the list; how many events it was called for.
 
         With `within_s` it ends before an event if that time is over, or if the range is to stop.
@@ -171,10 +171,10 @@ class Delivery:
         try:
             if self._settings.grouped:
                 self.handling_since = since
-                check_ran(handle(*first, [each.event for each in hand if each.event is not None]))
+                check_ran(handle(*first, [each.event for each in batch if each.event is not None]))
                 _check_whole(tx)
-                return len(hand)
-            for index, each in enumerate(hand):
+                return len(batch)
+            for index, each in enumerate(batch):
                 if each.event is not None:
                     self.handling_since = now = time.monotonic()
                     if index and within_s is not None and (now - since > within_s or stop.is_set()):
@@ -183,14 +183,14 @@ class Delivery:
                     if result is not None:
                         check_ran(result)
                     _check_whole(tx)
-            return len(hand)
+            return len(batch)
         except Exception as error:
             raise HandlerFailed(index, error) from error
         finally:
             self.handling_since = None
 
     def _transaction(
-        self, hand: Sequence[Accepted], position: int, also: Also | None = None, *, within_s: float | None = None
+        self, batch: Sequence[Accepted], position: int, also: Also | None = None, *, within_s: float | None = None
     ) -> int:
         """Effects and offsets, as one; how many events it has. A serialization failure is none of the handler: the
         whole again."""
@@ -200,7 +200,7 @@ class Delivery:
             if tries:
                 state.wait(random.random() * 0.01 * 2 ** min(tries, 6))
             try:
-                return self._try_transaction(hand, position, also, within_s)
+                return self._try_transaction(batch, position, also, within_s)
             except HandlerFailed as failed:
                 if not is_serialization(failed.error):
                     raise
@@ -214,10 +214,10 @@ class Delivery:
             code="serialization",
             hint=_REFUSED_HINTS[self._settings.isolation],
         )
-        raise RangeFailed(hand[0].row, last)
+        raise RangeFailed(batch[0].row, last)
 
     def _try_transaction(
-        self, hand: Sequence[Accepted], position: int, also: Also | None, within_s: float | None
+        self, batch: Sequence[Accepted], position: int, also: Also | None, within_s: float | None
     ) -> int:
         state = self._state
         isolation: Any = self._settings.isolation
@@ -226,17 +226,17 @@ class Delivery:
             state.store.limit_handler(tx, self._settings.handler_timeout_s)
             self._handler_tx = handler_tx = HandlerTransaction(tx)
             try:
-                count = self._handle(handler_tx, hand, within_s)
+                count = self._handle(handler_tx, batch, within_s)
             finally:
                 handler_tx.end()
                 self._handler_tx = None
             if state.abandoned:
                 raise LeaseLost("the handler took too long", code="lease_lost", hint="raise handler_timeout_s")
-            if count < len(hand):
-                hand, position = hand[:count], hand[count].safe_position
+            if count < len(batch):
+                batch, position = batch[:count], batch[count].safe_position
             position = max(position, state.offsets.position)
-            state.write(tx, hand, position, also=also)
-        state.done(hand, position)
+            state.write(tx, batch, position, also=also)
+        state.done(batch, position)
         return count
 
     # ------------------------------------------------------------ failures
@@ -337,7 +337,7 @@ class Delivery:
         return True
 
     def _tried(self, row: QueryRow) -> int:
-        *place, attempts = orjson.loads(self._state.claim.row.trying or '["", 0, 0, 0]')
+        *place, attempts = orjson.loads(self._state.claim.row.attempt or '["", 0, 0, 0]')
         return int(attempts) if place == [row.key, row.life, row.seq_nr] else 0
 
 

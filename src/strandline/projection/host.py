@@ -386,7 +386,7 @@ class Host:
             elif _role(runner.claim.projection) != _role(row):
                 reached("projection.role_changed")
                 runner.stop()  # it reads up to elsewhere now
-        if row.paused or row.wanted is not None:
+        if row.paused or row.target_ranges is not None:
             self._rest(run, row, rows, living)
             return
         waiting = [request for request in requests if request.refused is None]
@@ -407,7 +407,7 @@ class Host:
         for left in [found for found in rows if self._lost(run, found)]:
             reached("projection.given_back_late")
             run.store.release(RangeClaim(row, left))  # its runner could not give it back
-        if row.wanted is not None:
+        if row.target_ranges is not None:
             self._cut(run, living)
 
     def _look_whether_ready(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
@@ -478,7 +478,7 @@ class Host:
         claims: list[RangeClaim] = []
         with store.database.write() as tx:
             now_row = store.locked(tx, row.id)
-            if now_row.paused or now_row.wanted is not None or now_row.epoch != row.epoch:
+            if now_row.paused or now_row.target_ranges is not None or now_row.epoch != row.epoch:
                 return ()
             again = self._wanted(run, store.ranges(tx, now_row), run.living(tx, now_row))
             for free in again.claim:
@@ -588,13 +588,13 @@ def _ask(runner: Runner, requests: Sequence[SliceRequest]) -> None:
 def rescale_if_free(store: OffsetStore, tx: Transaction, id_: str, living: set[str]) -> bool:
     """Cut the ranges of a projection anew, if that is wanted and none of them is owned; whether it is done."""
     row = store.locked(tx, id_)
-    if row.wanted is None:
+    if row.target_ranges is None:
         return True
     rows = store.ranges(tx, row)
     if any(found.owner is not None and found.owner in living for found in rows):
         reached("projection.rescale_waits")
         return False
-    cut = cut_anew(rows, store.slice_rows(tx, row), row.wanted)
+    cut = cut_anew(rows, store.slice_rows(tx, row), row.target_ranges)
     if cut.slices:
         reached("projection.slices_ahead_of_their_range")
     store.change(tx, store.cut(tx, row, cut))

@@ -20,9 +20,9 @@ class RangeRow(NamedTuple):
     """Everything of the range at or below it is done."""
     saves: int
     """Grows with every save: a save that comes late finds another number."""
-    claims: int
+    unclean_claims: int
     """How many claims in a row ended without a release and without a save."""
-    trying: str | None
+    attempt: str | None
     """The event that is tried, carefully."""
     failed: str | None
     """Why the range is not running, as JSON."""

@@ -20,7 +20,7 @@ from typing import Final, cast
 
 from strandline.carry.range import CarriedRange, Decoded, decode, prepare
 from strandline.errors import StrandlineError
-from strandline.log.api import InexactLog, Log
+from strandline.log.api import Log, UnfoldedLog
 from strandline.log.cursor import PAGE_BYTES, PartitionCursor
 from strandline.points import reached
 from strandline.query.pointer_watch import PointerWatch
@@ -196,7 +196,7 @@ class Ends:
     def __init__(self, log: Log) -> None:
         self._log = log
         self.newest = log.newest()
-        self._follower = None if log.exact else cast(InexactLog, log).follow(list(self.newest), lambda record: None)
+        self._follower = None if log.exact else cast(UnfoldedLog, log).follow(list(self.newest), lambda record: None)
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> None:
         """Until a partition has something after its offset, or the time is up."""

@@ -14,7 +14,7 @@ import orjson
 from strandline.clock import time_text
 from strandline.errors import InvalidInput, LeaseHeld, NotFound, SchemaMismatch, counted, invalid
 from strandline.journal import checks
-from strandline.journal.checks import known_key
+from strandline.journal.checks import parse_key
 from strandline.journal.status import StatusSection
 from strandline.projection.definition import projection_name
 from strandline.projection.generations import check_switch
@@ -182,7 +182,7 @@ class Projections:
         behind_log_s, carried = behind
         warnings = () if carried else ("no pipeline runs: projections wait for it",)
         return ProjectionStatus(
-            now.name, now.generation, now.state, now.source, bool(now.paused), now.wanted, now.line, described,
+            now.name, now.generation, now.state, now.source, bool(now.paused), now.target_ranges, now.line, described,
             tuple(sorted(hosts)), max(found.behind_store_s for found in described), behind_log_s, tuple(requests),
             warnings, stale,
         )  # fmt: skip
@@ -236,7 +236,7 @@ class Projections:
             if n != 1 and tag_of(offsets.store.find(name, generation).source) is not None:
                 hint = 'for more ranges, use BySlices(…, filter={"tags": …})'
                 raise invalid("slice_range", "n", "a tag has one range", allowed="1", got=n, hint=hint)
-            row = self._set(offsets, name, generation, wanted=n)
+            row = self._set(offsets, name, generation, target_ranges=n)
             deadline = time.monotonic() + wait_s
             while True:
                 with offsets.store.database.write() as tx:
@@ -385,7 +385,7 @@ class Projections:
 
     def skip(self, name: str, key: object, to: int, *, generation: int | None = None) -> None:
         """Count a key as done up to a number. Its owner does it: see `status`."""
-        _, written, slice_ = known_key(key)
+        _, written, slice_ = parse_key(key)
         state = self._store.look(_partition(slice_, self._store), [written]).states.get(written)
         if not isinstance(state, Head):
             allowed, hint = "a key that the store has", f"see `strandline head {written}`; is the pipeline behind?"
@@ -404,7 +404,7 @@ class Projections:
 
     def unpark(self, name: str, key: object, *, generation: int | None = None) -> None:
         """Hand over what waits of a key, in order. Its owner does it: see `status`."""
-        _, written, _ = known_key(key)
+        _, written, _ = parse_key(key)
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
@@ -438,7 +438,7 @@ class Projections:
 
         The owner of its range does it: see `status`. What lacks before an event that was put back comes with it.
         """
-        _, written, _ = known_key(key)
+        _, written, _ = parse_key(key)
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
@@ -451,7 +451,7 @@ class Projections:
 
     def discard(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
         """Remove a dead letter, or count an event that was put back behind the projection as done."""
-        _, written, _ = known_key(key)
+        _, written, _ = parse_key(key)
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:

@@ -44,7 +44,7 @@ class ProjectionRow(NamedTuple):
     start: int
     line: int
     paused: int
-    wanted: int | None
+    target_ranges: int | None
     fence: int
     history_id: str
     revisions: str = "[]"
@@ -233,7 +233,7 @@ class OffsetStore:
         tx.execute(
             "set_projection",
             (
-                row.id, row.name, row.state, row.epoch, row.start, row.line, row.paused, row.wanted, row.fence,
+                row.id, row.name, row.state, row.epoch, row.start, row.line, row.paused, row.target_ranges, row.fence,
                 row.history_id, row.revisions,
             ),
         )  # fmt: skip
@@ -275,7 +275,7 @@ class OffsetStore:
         ((fence,),) = tx.rows("raise_fence", (row.id,))
         if not tx.execute("claim_range", (row.id, row.epoch, wanted.lo, wanted.fence, fence, owner)):
             return None
-        return wanted._replace(fence=fence, owner=owner, claims=wanted.claims + 1)
+        return wanted._replace(fence=fence, owner=owner, unclean_claims=wanted.unclean_claims + 1)
 
     def release(self, claim: RangeClaim) -> None:
         """Give a range back; harmless if it went to somebody else."""
@@ -304,7 +304,7 @@ class OffsetStore:
 
     def cut(self, tx: Transaction, row: ProjectionRow, cut: RangeLayout) -> ProjectionRow:
         """Replace the ranges of a projection that is locked, all of which are free."""
-        new = row._replace(fence=row.fence + 1, wanted=None)
+        new = row._replace(fence=row.fence + 1, target_ranges=None)
         tx.execute("drop_ranges", (row.id, row.epoch))
         tx.execute("drop_slice_rows", (row.id, row.epoch))
         slices = [(slice_, "", 0, 0, position, None) for slice_, position in cut.slices.items()]

@@ -1,4 +1,4 @@
-"""What a range reads, and what of it is the next event of its key: read in order, judged, put in hand.
+"""What a range reads, and what of it is the next event of its key: read in order, judged, put into its batch.
 
 Rows come from the store, page by page, up to the bound. With a live feed they come straight from the log, too, once the
 range has caught up: they pass the same judgement, and move key rows, never the position. Without the strandline, what
@@ -34,7 +34,7 @@ _logger = logging.getLogger("strandline")
 
 
 class RangeReader:
-    """Reads a range, and puts in hand what is next; what is in hand is handed over whenever there is enough."""
+    """Reads a range, and puts what is next into its batch; the batch is handed over whenever there is enough."""
 
     def __init__(self, state: RangeState, delivery: Delivery, slices: Slices, watch: PointerWatch) -> None:
         self._state, self._delivery, self.slices, self._watch = state, delivery, slices, watch
@@ -65,7 +65,7 @@ class RangeReader:
             return False
         rows = self.slices.rows(state.read_to, bound, size)
         while page := list(islice(rows, size)):
-            self._judge_page(page, state.hand_max)
+            self._judge_page(page, state.batch_max)
             if state.interrupted:
                 return True
         state.read_to = end_of(bound)
@@ -78,11 +78,11 @@ class RangeReader:
         bound, _ = self.bounds(self._settings.refresh_interval_s)
         for row in self.slices.rows(state.read_to, bound, self._settings.page_size):
             self._judge_page([row], SEQ_NR_MAX)
-            hand, state.hand = state.hand, []
-            for each in hand:
+            batch, state.batch = state.batch, []
+            for each in batch:
                 if not self._delivery.attempt_carefully(each):
                     break
-            if hand:
+            if batch:
                 return True
         return False
 
@@ -97,7 +97,7 @@ class RangeReader:
                 return True
         rows = self.slices.rows(end_of(reached - period_us - 1), reached, settings.page_size, bodies=False)
         while page := list(islice(rows, settings.page_size)):
-            self._judge_page(page, state.hand_max, Way.BACK_TRACK)
+            self._judge_page(page, state.batch_max, Way.BACK_TRACK)
             if state.interrupted:
                 return False
         interval = settings.back_track_interval_s
@@ -105,13 +105,13 @@ class RangeReader:
         return True
 
     def _settle(self, bound: int, newest: int) -> None:
-        """All up to the bound was read: hand over what is in hand, and move the position there.
+        """All up to the bound was read: hand the batch over, and move the position there.
 
         A position that only passes Marks need not be saved each time: nobody would see a lag. A save also ends what
         `status` shows of a failure.
         """
         state = self._state
-        if state.hand:
+        if state.batch:
             waits = time.monotonic() < state.hand_since + self._settings.group_within_s
             if not (self._settings.grouped and waits):
                 self._delivery.deliver(bound)
@@ -121,7 +121,7 @@ class RangeReader:
                 state.save([], bound)
 
     def _judge_page(self, page: Sequence[QueryRow], limit: int, way: Way = Way.ORDERED) -> None:
-        """Judge rows, and hand over whenever so many are in hand."""
+        """Judge rows, and hand over whenever the batch has so many."""
         state = self._state
         state.load_key_rows(page)
         ordered, is_next = way is Way.ORDERED, state.offsets.is_next
@@ -132,7 +132,7 @@ class RangeReader:
             elif verdict is Acceptance.REJECTED:
                 self._delivery.deliver(row.timestamp - 1)
                 self._fill_hole(row)
-            if len(state.hand) >= limit:
+            if len(state.batch) >= limit:
                 if ordered:
                     state.read_to = self.slices.place_of(row)
                 self._delivery.deliver(row.timestamp - 1)
@@ -144,7 +144,7 @@ class RangeReader:
     def take_fed(self) -> bool:
         """Hand over what came by the feed; whether anything did. What is rejected the store will bring."""
         state = self._state
-        if state.fed is None or not (page := state.fed.take(max(1, state.hand_max - len(state.hand)))):
+        if state.fed is None or not (page := state.fed.take(max(1, state.batch_max - len(state.batch)))):
             return False
         state.load_key_rows(page)
         for row in page:
@@ -156,7 +156,7 @@ class RangeReader:
                 reached("projection.fed_too_early")
                 state.counts["left_out"] += 1
                 state.fed.left_out()
-        if not self._settings.grouped or len(state.hand) >= state.hand_max:
+        if not self._settings.grouped or len(state.batch) >= state.batch_max:
             self._delivery.deliver()
         return True
 
@@ -171,7 +171,7 @@ class RangeReader:
             elif verdict is Acceptance.REJECTED:
                 self._delivery.deliver()
                 self._fill_hole(row, out_of_order=True)
-            if len(state.hand) >= state.hand_max:
+            if len(state.batch) >= state.batch_max:
                 self._delivery.deliver()
         self._delivery.deliver()
 
@@ -198,16 +198,16 @@ class RangeReader:
         return verdict
 
     def accept(self, row: QueryRow, *, out_of_order: bool = False) -> None:
-        """Put an event in hand."""
+        """Put an event into the batch."""
         state = self._state
         whole = row if row.body is not None else self.slices.whole(row)
         if whole is None:  # deleted since it was read
             state.counts["gone"] += 1
             return
-        if not state.hand:
+        if not state.batch:
             state.hand_since = time.monotonic()
         accepted = self.accepted(whole, out_of_order=out_of_order)
-        state.hand.append(accepted)
+        state.batch.append(accepted)
         if accepted.key_row is not None:
             state.offsets.done(accepted.key_row)
 

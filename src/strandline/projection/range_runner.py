@@ -80,7 +80,7 @@ class RangeRunner:
         self._state.wake.set()
 
     def lose(self) -> None:
-        """Stop: somebody else has the range, and hands over what is in hand here."""
+        """Stop: somebody else has the range, and hands over this range's batch."""
         self._state.lost = True
         self.stop()
 
@@ -145,7 +145,7 @@ class RangeRunner:
                 self.projection.stopped(context)
         except RangeGivenBack:
             self.outcome = STOPPED
-            self._state.begin_again()  # what is in hand still is not done
+            self._state.begin_again()  # what is still in the batch is not done
             if not self._once:
                 self._give_back()
         except LeaseLost:
@@ -182,7 +182,7 @@ class RangeRunner:
     def _work(self) -> Iterator[None]:
         state = self._state
         state.load()
-        self._careful = self.claim.row.claims > CAREFUL_AFTER_CLAIMS
+        self._careful = self.claim.row.unclean_claims > CAREFUL_AFTER_CLAIMS
         if self._careful:
             _logger.warning("%s %s goes carefully", self.projection.name, self.claim.row.range)
         while True:
@@ -219,7 +219,7 @@ class RangeRunner:
         state = self._state
         if state.abandoned or state.lost:
             return
-        if state.hand:
+        if state.batch:
             self._delivery.deliver(state.reached)
         elif state.unsaved:
             state.save([], state.reached)
@@ -231,7 +231,7 @@ class RangeRunner:
             timeout_s = self._watch.due_in(timeout_s)
             if state.fed is None:
                 self._watch.say_if_still()
-        if state.hand:
+        if state.batch:
             timeout_s = min(timeout_s, max(0.0, state.hand_since + self._settings.group_within_s - time.monotonic()))
         state.wake.wait(timeout_s)
         state.wake.clear()

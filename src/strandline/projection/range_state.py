@@ -1,4 +1,4 @@
-"""What a range that runs knows, and how it is saved: its claim, what is done, what is in hand, how far it has read.
+"""What a range that runs knows, and how it is saved: its claim, what is done, what is in batch, how far it has read.
 
 Whatever goes wrong, what is not saved is forgotten, and the range reads on from its position: key rows tell what is
 done. So there is one way on after a failure, a lost answer and a restart: `ReadAgain`.
@@ -55,7 +55,7 @@ class RangeGivenBack(Exception):
 
 
 class ReadAgain(Exception):
-    """The events in hand are settled or undone: read on from the position."""
+    """The events in batch are settled or undone: read on from the position."""
 
 
 class RangeFailed(Exception):
@@ -96,12 +96,12 @@ class RangeState:
         self.abandoned = False
         """Whether its handler did not return: nothing that it does later counts."""
         self.lost = False
-        """Whether somebody else has it: what is in hand is not handed over any more."""
+        """Whether somebody else has it: what is in batch is not handed over any more."""
         self.offsets = RangeOffsets(claim.row.position, {}, self.settings.keys_in_memory_max)
         self.read_to: Place = end_of(claim.row.position)
         self.back_track_at: float | None = None
         """Without the strandline: when what lies shortly behind is read again; None: before anything else."""
-        self.hand: list[Accepted] = []
+        self.batch: list[Accepted] = []
         self.hand_since = 0.0
         self.saved_at = time.monotonic()
         self.counts: Counter[str] = Counter()
@@ -116,7 +116,7 @@ class RangeState:
 
     def begin_again(self) -> None:
         """Forget all that is not saved, since it is not done, and read on from the position."""
-        self.hand.clear()
+        self.batch.clear()
         if self.fed is not None:
             self.fed.undone()
         self.offsets.undone()
@@ -124,7 +124,7 @@ class RangeState:
 
     @property
     def reached(self) -> int:
-        """The time up to which all is done or in hand."""
+        """The time up to which all is done or in batch."""
         return self.read_to[0] if self.read_to == end_of(self.read_to[0]) else self.offsets.position
 
     @property
@@ -133,7 +133,7 @@ class RangeState:
         return self.stop.is_set() or bool(self.asked)
 
     @property
-    def hand_max(self) -> int:
+    def batch_max(self) -> int:
         """So many events are handed over at once."""
         return self.settings.group_size if self.settings.grouped else self.settings.save_after
 
@@ -164,21 +164,21 @@ class RangeState:
     # ------------------------------------------------------------ saving
 
     def save(
-        self, hand: Sequence[Accepted], position: int, *, rows: Sequence[KeyRow] = (), also: Also | None = None
+        self, batch: Sequence[Accepted], position: int, *, rows: Sequence[KeyRow] = (), also: Also | None = None
     ) -> None:
         """Save offsets alone: of what was handed over, and these rows."""
         position = max(position, self.offsets.position)
         try:
             with self.store.database.write() as tx:
-                self.write(tx, hand, position, rows=rows, also=also)
+                self.write(tx, batch, position, rows=rows, also=also)
         except Unavailable as error:
             self.resolve_in_doubt_commit(error)
-        self.done(hand, position, rows)
+        self.done(batch, position, rows)
 
     def write(
         self,
         tx: Transaction,
-        hand: Sequence[Accepted],
+        batch: Sequence[Accepted],
         position: int,
         *,
         rows: Sequence[KeyRow] = (),
@@ -187,16 +187,16 @@ class RangeState:
         """The last statements of a transaction that saves."""
         if also is not None:
             also(tx)
-        self.store.save(tx, self.claim, [*_last_rows(hand), *rows], position, self._counted(hand))
+        self.store.save(tx, self.claim, [*_last_rows(batch), *rows], position, self._counted(batch))
 
-    def done(self, hand: Sequence[Accepted], position: int, rows: Sequence[KeyRow] = ()) -> None:
+    def done(self, batch: Sequence[Accepted], position: int, rows: Sequence[KeyRow] = ()) -> None:
         """It is committed: remember it."""
         row = self.claim.row
         row = row._replace(saves=row.saves + 1, position=position, failed=None, restarts=0)
         self.claim = self.claim._replace(row=row)
-        self.offsets.undone([*_last_rows(hand), *rows])
+        self.offsets.undone([*_last_rows(batch), *rows])
         self.offsets.saved(position)
-        self.counts += _outcomes(hand)
+        self.counts += _outcomes(batch)
         self.saved_at = time.monotonic()
 
     def resolve_in_doubt_commit(self, error: Unavailable) -> NoReturn:
@@ -218,11 +218,11 @@ class RangeState:
 
     @property
     def unsaved(self) -> bool:
-        """Return whether it has come further than what is saved, with nothing in hand."""
+        """Return whether it has come further than what is saved, with nothing in batch."""
         return self.reached > self.offsets.position
 
-    def _counted(self, hand: Sequence[Accepted]) -> str:
-        return orjson.dumps(self.counts + _outcomes(hand), option=orjson.OPT_SORT_KEYS).decode()
+    def _counted(self, batch: Sequence[Accepted]) -> str:
+        return orjson.dumps(self.counts + _outcomes(batch), option=orjson.OPT_SORT_KEYS).decode()
 
 
 def done_row(row: QueryRow) -> KeyRow:
@@ -230,11 +230,11 @@ def done_row(row: QueryRow) -> KeyRow:
     return KeyRow(row.slice, row.key, row.life, row.seq_nr, row.timestamp)
 
 
-def _last_rows(hand: Sequence[Accepted]) -> list[KeyRow]:
+def _last_rows(batch: Sequence[Accepted]) -> list[KeyRow]:
     """The last row of each key."""
-    return list({row[2]: key_row for row, _, key_row, _ in hand if key_row is not None}.values())
+    return list({row[2]: key_row for row, _, key_row, _ in batch if key_row is not None}.values())
 
 
-def _outcomes(hand: Sequence[Accepted]) -> Counter[str]:
-    filtered = sum([event is None for _, event, _, _ in hand])
-    return Counter(accepted=len(hand) - filtered, filtered=filtered)
+def _outcomes(batch: Sequence[Accepted]) -> Counter[str]:
+    filtered = sum([event is None for _, event, _, _ in batch])
+    return Counter(accepted=len(batch) - filtered, filtered=filtered)

@@ -116,20 +116,20 @@ class Requests:
     def _redeliver(self, request: SliceRequest) -> None:
         """Hand over a dead letter, or an event that was put back, and remember it in the same transaction."""
         letter, row = self._letter(request), self._row(request)
-        hand = self._judged(row) if letter is None else [self._past(row)]
-        if hand is None:
+        batch = self._judged(row) if letter is None else [self._past(row)]
+        if batch is None:
             self._refuse(request, f"{row.key} is parked: unpark it, which hands this over in its place")
             return
 
         def removed(tx: Transaction) -> None:
-            for each in {row.seq_nr: row, **{each.row.seq_nr: each.row for each in hand}}.values():
+            for each in {row.seq_nr: row, **{each.row.seq_nr: each.row for each in batch}}.values():
                 self._end_letter(tx, each)
                 if letter is None:
                     tx.execute("settle", (self._state.claim.projection.id, each.key, each.life, each.seq_nr))
             tx.execute("asked_done", (request.id,))
 
         try:
-            self._delivery.attempt(hand, also=removed)
+            self._delivery.attempt(batch, also=removed)
         except HandlerFailed as failed:
             why = HandlerFailure.of(failed.error)
             self._refuse(request, f"the handler failed: {why.type}: {why.message}")

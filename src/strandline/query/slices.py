@@ -39,8 +39,8 @@ class Slices:
     def newest(self, pointers: Sequence[Pointer]) -> int:
         """The time of the last action that was no Mark, as far as the bound lets it be seen; 0 if there is none."""
         bound = self.bound(pointers)
-        moved = (pointers[partition].moved for partition in self.partitions)
-        return max((at for at in moved if at <= bound), default=0)
+        times = (pointers[partition].last_action_at for partition in self.partitions)
+        return max((at for at in times if at <= bound), default=0)
 
     def reader(self, page_size: int, *, bodies: bool = True) -> SliceReader:
         """Return a reader of pages of one partition's rows."""

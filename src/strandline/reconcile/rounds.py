@@ -194,9 +194,13 @@ def pointer_findings(log: Log, frozen: FrozenEnds) -> list[Difference]:
     """Pointers that do not say what the log says of their offsets, as far as the log keeps these."""
     found = []
     for pointer, oldest in zip(frozen.pointers, frozen.oldest, strict=True):
-        partition, offset, timestamp, moved = pointer[:4]
-        if moved > timestamp:
-            found.append(Difference("pointer_wrong", partition, expected=f"moved up to {timestamp}", found=f"{moved}"))
+        partition, offset, timestamp, last_action_at = pointer[:4]
+        if last_action_at > timestamp:
+            found.append(
+                Difference(
+                    "pointer_wrong", partition, expected=f"last action by {timestamp}", found=f"{last_action_at}"
+                )
+            )
         if not log.exact or offset < max(oldest, 0):
             continue
         records = log.read(partition, after=offset - 1, to=offset, limit=1, values=False).records

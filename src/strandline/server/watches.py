@@ -20,7 +20,7 @@ class CarriedTo(NamedTuple):
 
     line: int
     """The strandline."""
-    moved: int
+    last_action_at: int
     """The time of the last action that was carried and is no Mark."""
 
 
@@ -41,7 +41,7 @@ class StrandlineWatch:
 
     async def beyond(self, line: int) -> int:
         """Wait until there may be something between this strandline and the one of then, and return that."""
-        while (found := await self._moved.next()).line <= line or found.moved <= line:
+        while (found := await self._moved.next()).line <= line or found.last_action_at <= line:
             pass
         return found.line
 
@@ -54,7 +54,7 @@ class StrandlineWatch:
 
     def _look(self) -> CarriedTo:
         pointers = self._s.pointer_watch.awaited(REFRESH_S)
-        return CarriedTo(strandline_of(pointers), max(pointer.moved for pointer in pointers))
+        return CarriedTo(strandline_of(pointers), max(pointer.last_action_at for pointer in pointers))
 
 
 class WatchedWork:

@@ -35,7 +35,7 @@ def check_fence(found: int, mine: int) -> None:
 
 def check_correcting(found: Pointer, mine: int | None) -> None:
     """`LeaseLost` if a correction is not made under the lease that it needs, behind a Mark."""
-    if mine is None or found.moved >= found.timestamp:
+    if mine is None or found.last_action_at >= found.timestamp:
         raise LeaseLost(
             "a correction here needs the pipeline's lease, and a Mark that was carried under it",
             hint="correct with `strandline pipeline resolve`",

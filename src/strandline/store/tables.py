@@ -331,7 +331,9 @@ ENDED: Final = Table(
 )  # fmt: skip
 POINTER: Final = Table(
     "pointer", lambda row: Pointer(*row),
-    columns_of("partition integer, log_offset bigint, timestamp bigint, moved bigint, fence bigint, revision bigint"),
+    columns_of(
+        "partition integer, log_offset bigint, timestamp bigint, last_action_at bigint, fence bigint, revision bigint"
+    ),
     place=("partition",), partitioned_by=1, taken_by="never", phase="own",
 )  # fmt: skip
 QUARANTINE: Final = Table(

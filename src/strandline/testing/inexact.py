@@ -16,7 +16,7 @@ from strandline.values.actions import Place
 
 
 class InexactMemoryLog(MemoryLog):
-    """All of `log.api.InexactLog`."""
+    """All of `log.api.UnfoldedLog`."""
 
     exact = False
     _told: tuple[Callable[[Record], None], ...] = ()

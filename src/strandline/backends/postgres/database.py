@@ -169,14 +169,14 @@ class Database:
 
     def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
         """Return the rows of one statement, of one moment. `often`: prepared; it says the types of all its values."""
-        sent = self.schema.sent(name, values, often=often)
+        sent = self.schema.bind(name, values, often=often)
         if often:
             return self._read(lambda connection: connection.ask(sent))
         return self._read(lambda connection: connection.rows_of(connection.send(sent)))
 
     def rows_each(self, name: str, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Return the rows of a statement for each of these values; it is prepared, and has the types of all values."""
-        sent = [self.schema.sent(name, values, often=True) for values in many]
+        sent = [self.schema.bind(name, values, often=True) for values in many]
         return self._read(lambda connection: [connection.rows_of(answer) for answer in connection.exchange(sent)])
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
@@ -212,7 +212,7 @@ class Database:
                     raise self._pool.translated(error, "read") from error
 
             try:
-                answer = connection.start_ask(self.sent(name, *values))
+                answer = connection.start_ask(self.bind(name, *values))
             except psycopg.Error:
                 answer = again  # another one may do, or say what is wrong
             yield rows
@@ -304,9 +304,9 @@ class Database:
                 raise
             return Begun(self, connection, answers[1:])
 
-    def sent(self, name: str, *values: Any) -> BinaryStatement:
+    def bind(self, name: str, *values: Any) -> BinaryStatement:
         """A named statement of the part for `begin` or `commit`; it says the types of all its values."""
-        return self.schema.sent(name, values, often=True)
+        return self.schema.bind(name, values, often=True)
 
     def end(self, connection: Connection) -> None:
         """A transaction is over."""
@@ -360,15 +360,15 @@ class Transaction:
 
     def rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return the rows of a named statement, as tuples."""
-        return self._sending.rows_of(self._sending.send(self._sent(name, values)))
+        return self._sending.rows_of(self._sending.send(self._bind(name, values)))
 
     def execute(self, name: str, values: Sequence[Any] = ()) -> int:
         """Execute a named statement; how many rows it changed."""
-        return self._sending.send(self._sent(name, values)).command_tuples or 0
+        return self._sending.send(self._bind(name, values)).command_tuples or 0
 
     def each(self, name: str, many: Iterable[Sequence[Any]]) -> None:
         """Execute a named statement with each of these values."""
-        self._sending.send_each(self._sent(name, values) for values in many)
+        self._sending.send_each(self._bind(name, values) for values in many)
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
         """Execute a statement that takes an array for each column."""
@@ -386,9 +386,9 @@ class Transaction:
         text = self._database.schema.server("ring")
         self._sending.send(BinaryStatement(text.encode(), (texts([self._database.channel(channel)]),), often=False))
 
-    def _sent(self, name: str, values: Sequence[Any]) -> BinaryStatement:
+    def _bind(self, name: str, values: Sequence[Any]) -> BinaryStatement:
         schema = self._database.schema
-        return schema.sent(name, values, often=schema.part.prepared)
+        return schema.bind(name, values, often=schema.part.prepared)
 
 
 def _parts(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:

@@ -135,7 +135,7 @@ class PostgresLog:
         if not records:
             transaction.undo()
             return answers
-        transaction.commit(self._database.sent("append", *_arrays(records, digests, changed, ends)))
+        transaction.commit(self._database.bind("append", *_arrays(records, digests, changed, ends)))
         whole = dict.fromkeys(key for key in digests if key not in damaged)
         self._store_ends(drafts, {**whole, **states, **changed}, known_ends, starts, ends)
         self._announce()
@@ -166,7 +166,7 @@ class PostgresLog:
         arrays = (*_arrays(records, digests, changed, ends), offsets, timestamps, near)
         new = [digest for key, digest in digests.items() if key not in known]
         try:
-            told = self._database.execute(self._database.sent(name, *arrays, new))
+            told = self._database.execute(self._database.bind(name, *arrays, new))
         except Unavailable as error:
             if error.facts.get("sqlstate") != READ_ONLY:
                 raise
@@ -209,8 +209,8 @@ class PostgresLog:
     def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Begun:
         database = self._database
         return database.begin(
-            database.sent("lock_partitions", partitions, database.idle_timeout),
-            database.sent("heads", digests),
+            database.bind("lock_partitions", partitions, database.idle_timeout),
+            database.bind("heads", digests),
         )
 
     def _ends(self, transaction: Begun) -> tuple[dict[int, PartitionEnd], int]:
@@ -236,7 +236,7 @@ class PostgresLog:
         record = Record(*place, key, header, value)
         digests = {} if key is None else {key: key_digest(key)}
         arrays = _arrays([record], digests, {}, {partition: PartitionEnd(*place[1:])})
-        transaction.commit(self._database.sent("append", *arrays))
+        transaction.commit(self._database.bind("append", *arrays))
         self._announce()
         return place
 

@@ -87,7 +87,7 @@ class PostgresSchema:
         """A statement of the part, on its tables."""
         return self._text(self.part.package, name)
 
-    def sent(self, name: str, values: Sequence[Any], *, often: bool = False) -> BinaryStatement:
+    def bind(self, name: str, values: Sequence[Any], *, often: bool = False) -> BinaryStatement:
         """A statement of the part with its values."""
         known = self._sent.get(name)
         if known is None:

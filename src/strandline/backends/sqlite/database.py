@@ -187,7 +187,7 @@ class Database:
         """For who holds the write transaction (`begin`)."""
         self.cursor = writer.cursor()
         """Of the writer: using one again is quicker than making one for every statement."""
-        self.moved = True
+        self.changed_by_others = True
         """Inside a write transaction: whether what the last one left behind may have changed.
 
         Somebody else wrote the file since, or the last one was undone.
@@ -240,7 +240,7 @@ class Database:
                 self.check_writable()
             self._busy_until = time.monotonic() + self._settings.append_timeout_s
             self.cursor.execute("BEGIN IMMEDIATE")
-            self.moved = self.writer.data_version() != self._version
+            self.changed_by_others = self.writer.data_version() != self._version
         except apsw.Error as error:
             self.rollback()
             raise self.translated(error, self.writer, "write") from error

@@ -119,7 +119,7 @@ class SqliteLog:
         database, cursor = self._database, self._database.cursor
         connection = database.begin()
         try:
-            if database.moved:
+            if database.changed_by_others:
                 self._catch_up(cursor)
             guessed = self._heads.know(cursor, [draft[1].key for draft in drafts])
             if self._heads.damaged:

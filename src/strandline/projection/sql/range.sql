@@ -2,13 +2,13 @@
 
 -- name: add_range
 -- A new range, without owner.
-INSERT INTO {schema}.projection_range (projection, epoch, lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts)
+INSERT INTO {schema}.projection_range (projection, epoch, lo, hi, fence, owner, position, saves, unclean_claims, attempt, failed, retry_at, restarts, counts)
 VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, NULL, $6::bigint, 0, 0, NULL, NULL, 0, 0, '{}');
 
 -- name: claim_range
 -- A range gets an owner and a new fence, unless somebody else was quicker, or its owner is in a transaction.
 UPDATE {schema}.projection_range
-SET owner = $6::text, fence = $5::bigint, claims = claims + 1, counts = '{}'
+SET owner = $6::text, fence = $5::bigint, unclean_claims = unclean_claims + 1, counts = '{}'
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = (
     SELECT lo FROM {schema}.projection_range
     WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint
@@ -22,7 +22,7 @@ DELETE FROM {schema}.projection_range WHERE projection = $1::text AND epoch <= $
 -- name: fail_range
 -- A range failed: it is free, and starts again when its time has come.
 UPDATE {schema}.projection_range
-SET owner = NULL, claims = 0, failed = $5::text, retry_at = $6::bigint, restarts = restarts + 1
+SET owner = NULL, unclean_claims = 0, failed = $5::text, retry_at = $6::bigint, restarts = restarts + 1
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
 
 -- name: fence_all
@@ -50,13 +50,13 @@ SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), set_co
 
 -- name: lock_range
 -- A range, locked: a commit of it that is under way ends first.
-SELECT lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts
+SELECT lo, hi, fence, owner, position, saves, unclean_claims, attempt, failed, retry_at, restarts, counts
 FROM {schema}.projection_range
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint FOR UPDATE;
 
 -- name: ranges
 -- The ranges of a projection.
-SELECT lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts
+SELECT lo, hi, fence, owner, position, saves, unclean_claims, attempt, failed, retry_at, restarts, counts
 FROM {schema}.projection_range
 WHERE projection = $1::text AND epoch = $2::bigint
 ORDER BY lo;
@@ -64,20 +64,20 @@ ORDER BY lo;
 -- name: release_range
 -- A range is given back by its owner.
 UPDATE {schema}.projection_range
-SET owner = NULL, claims = 0
+SET owner = NULL, unclean_claims = 0
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
 
 -- name: save_range
 -- The last statement of a save: it counts only for the owner, and only as the next one.
 UPDATE {schema}.projection_range
-SET position = $6::bigint, saves = saves + 1, claims = 0, trying = NULL, failed = NULL, retry_at = 0, restarts = 0,
+SET position = $6::bigint, saves = saves + 1, unclean_claims = 0, attempt = NULL, failed = NULL, retry_at = 0, restarts = 0,
     counts = $7::text
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint AND saves = $5::bigint;
 
 -- name: try_event
 -- An attempt, written down before the handler runs.
 UPDATE {schema}.projection_range
-SET trying = $5::text
+SET attempt = $5::text
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
 
 -- name: wake_range

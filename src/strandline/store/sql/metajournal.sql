@@ -111,7 +111,7 @@ ORDER BY slice, key LIMIT $5;
 
 -- name: look
 -- A partition's pointer, and head and ended life of a key, of one moment.
-SELECT p.partition, p.log_offset, p.timestamp, p.moved, p.fence, p.revision, p.digest,
+SELECT p.partition, p.log_offset, p.timestamp, p.last_action_at, p.fence, p.revision, p.digest,
     k.entity_type, k.slice, k.key, m.seq_nr, m.delete_to, m.life, m.partition, m.log_offset, m.created, m.updated,
     m.expire_after_us, m.expire_at, m.segment_size, m.prev, m.removed_to, m.remembered, m.digest, m.archive_life, m.archive_to,
     e.slice, e.key_digest, e.life, e.partition, e.log_offset, e.digest
@@ -137,7 +137,7 @@ WHERE excluded.life > stands.life;
 
 -- name: states (postgres)
 -- A partition's pointer, and heads and ended lives of those of some keys that have one, of one moment.
-SELECT p.partition, p.log_offset, p.timestamp, p.moved, p.fence, p.revision, p.digest, found.*
+SELECT p.partition, p.log_offset, p.timestamp, p.last_action_at, p.fence, p.revision, p.digest, found.*
 FROM (SELECT $1::integer AS partition) AS asked
 LEFT JOIN {schema}.pointer AS p ON p.partition = asked.partition
 LEFT JOIN (

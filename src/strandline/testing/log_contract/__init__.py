@@ -6,7 +6,7 @@
             return lambda **given: MyLog(**given)  # partitions, segment_size, clock
 
 Called again, it opens the same log a second time where `durable` is true, else a new one. A log that is not exact
-inherits `InexactLogContract`: it does not fold, and asks no clock of ours. Call
+inherits `UnfoldedLogContract`: it does not fold, and asks no clock of ours. Call
 `pytest.register_assert_rewrite("strandline.testing.log_contract")` before the import, to see why a test failed.
 """
 
@@ -22,8 +22,8 @@ class LogContract(RecordingContract, AppendingContract, ReadingContract, ExactCo
     """The whole suite."""
 
 
-class InexactLogContract(RecordingContract, ReadingContract, FollowingContract):
+class UnfoldedLogContract(RecordingContract, ReadingContract, FollowingContract):
     """The promises of a log that only keeps records in order."""
 
 
-__all__ = ["InexactLogContract", "LogContract", "Opened", "draft_of", "everything", "timed"]
+__all__ = ["LogContract", "Opened", "UnfoldedLogContract", "draft_of", "everything", "timed"]

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from strandline.errors import StrandlineError
-from strandline.log.api import Follower, InexactLog, Recorded
+from strandline.log.api import Follower, Recorded, UnfoldedLog
 from strandline.record import Record
 from strandline.testing.log_contract.made import PARTITIONS, Opened, draft_of, everything, in_threads, mark_in
 
@@ -21,7 +21,7 @@ class FollowingContract:
 
     @pytest.mark.req("J65")
     def test_a_follower_is_given_every_record_once_without_its_value(self, opened: Opened) -> None:
-        log = cast(InexactLog, opened(partitions=PARTITIONS))
+        log = cast(UnfoldedLog, opened(partitions=PARTITIONS))
         follower = log.follow([-1] * PARTITIONS, lambda _: None)
         log.append([draft_of(f"order|{number}", number) for number in range(20)])
         wanted = _headers(log)
@@ -32,7 +32,7 @@ class FollowingContract:
     def test_who_follows_is_told_of_own_records_as_all_will_read_them_before_their_sender_is(
         self, opened: Opened
     ) -> None:
-        log = cast(InexactLog, opened(partitions=PARTITIONS))
+        log = cast(UnfoldedLog, opened(partitions=PARTITIONS))
         told: list[Record] = []
         follower = log.follow([-1] * PARTITIONS, told.append)
 
@@ -60,7 +60,7 @@ class FollowingContract:
 
     @pytest.mark.req("J65")
     def test_what_whoever_follows_has_moved_past_may_be_left_out_and_nothing_else(self, opened: Opened) -> None:
-        log = cast(InexactLog, opened(partitions=PARTITIONS))
+        log = cast(UnfoldedLog, opened(partitions=PARTITIONS))
         after = [-1] * PARTITIONS
         follower = log.follow(after, lambda _: None)
         log.append([draft_of(f"order|{number}") for number in range(20)])
@@ -85,7 +85,7 @@ def _followed(follower: Follower, wanted: list[Record]) -> list[Record]:
     return found
 
 
-def _headers(log: InexactLog) -> list[Record]:
+def _headers(log: UnfoldedLog) -> list[Record]:
     """All that is in the log, values left out."""
     records = [record for partition in range(PARTITIONS) for record in everything(log, partition)]
     return [record._replace(value=None) for record in records]

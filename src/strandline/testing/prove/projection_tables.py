@@ -66,9 +66,9 @@ class Tables:
         """What changes while something is done."""
         rows = self.projections()
         return (
-            [(row.id, row.state, row.epoch, row.paused, row.wanted) for row in rows if row.name == name],
+            [(row.id, row.state, row.epoch, row.paused, row.target_ranges) for row in rows if row.name == name],
             [
-                (one.lo, one.hi, one.position, one.failed, one.failed is None and one.owner, one.trying)
+                (one.lo, one.hi, one.position, one.failed, one.failed is None and one.owner, one.attempt)
                 for row in rows
                 for one in self.ranges(row)
             ],

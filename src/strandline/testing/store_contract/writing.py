@@ -43,7 +43,11 @@ class WritingContract(MadeStore):
         tape.carry(store, size=3)
         (pointer,) = store.pointers()
         last = tape.records[0][-1]
-        assert (pointer.offset, pointer.timestamp, pointer.moved) == (last.offset, last.timestamp, moved.timestamp)
+        assert (pointer.offset, pointer.timestamp, pointer.last_action_at) == (
+            last.offset,
+            last.timestamp,
+            moved.timestamp,
+        )
         assert {**contents(store, tape.all_keys()), "pointers": before["pointers"]} == before
 
     @pytest.mark.req("J19")
