@@ -58,6 +58,7 @@ class Maker:
             "process": chance.choice((-3, 0, 2, 9, 11, 40)) if chance.random() < 0.25 else None,
             "delay": chance.choice((1, 5, 12)) if chance.random() < 0.1 else None,
             "expires": chance.choice((1, 3, 20, 60)) if chance.random() < 0.2 else None,
+            "id": chance.randint(1, 4) if chance.random() < 0.12 else None,
         }
 
     def slot(self) -> int:
@@ -95,7 +96,7 @@ class Maker:
         if chance.random() < 0.94:
             return [self.call()]
         who = {"process": chance.randrange(PROCESSES)}
-        most_urgent = {"process": None, "delay": None, "inserted": None, "expires": None, "priority": 0}
+        most_urgent = {"process": None, "delay": None, "inserted": None, "expires": None, "priority": 0, "id": None}
         added: Call = ["add", {**who, "add": {**self.add(), **most_urgent}}]
         claim: Call = ["claim", {"cursor": chance.randrange(CURSORS), "limit": 5, "done": None}]
         tick: Call = ["tick", who]
@@ -132,6 +133,8 @@ def declared(chance: random.Random) -> dict[str, Any]:
         "retry_delay_s": chance.choice((0, 1, 4)),
         "retry_delay_max_s": chance.choice((0, 3, 3600)),
     }
+    if chance.random() < 0.1:
+        found["merge"] = "none"  # for good: what several of one key would merge with is not said
     return {name: value for name, value in found.items() if chance.random() < 0.4}
 
 
@@ -139,6 +142,8 @@ def make(seed: int, on: str) -> Program:
     """The program of a seed. One of five has the shipped settings."""
     chance = random.Random(f"work {on} {seed}")
     settings = {} if seed % 5 == 4 else {**declared(chance), "table_rows_max": chance.choice((1, 2, 3, 10_000))}
+    if seed % 5 == 3:
+        settings["merge"] = "none"
     maker = Maker(chance, chance.randint(1, 5))
     calls: list[Call] = []
     for _ in range(chance.randint(5, 70)):
@@ -281,7 +286,10 @@ class Run:
         if expires:
             asked["expiration_date"] = expires
         priority = self.model.settings["default_priority"] if add["priority"] is None else add["priority"]
-        return asked, (add["key"] or 0, add["data"] or 0, priority, inserted, process, delay, expires)
+        add_id = add.get("id")
+        if add_id is not None:
+            asked["id"] = f"add-{add_id}"
+        return asked, (add["key"] or 0, add["data"] or 0, priority, inserted, process, delay, expires, add_id)
 
     def added(self, what: str, found: Any, wanted: tuple[str, int | None]) -> None:
         """Compare the answer to an add with the model's."""
@@ -291,9 +299,7 @@ class Run:
             return
         if found.outcome != wanted[0] or (wanted[1] is not None and found.id != wanted[1]):
             raise Difference("add", f"{what} gave {found}, not {wanted}")
-        for entry in self.model.entries:
-            if entry.id == 0:
-                entry.id = found.id
+        self.model.named(0, found.id)
 
     def do_add(self, process: int, add: dict[str, Any]) -> None:
         asked, modelled = self.given(add)
@@ -313,9 +319,7 @@ class Run:
         answers = []
         for _, modelled in given:
             answers.append(self.model.add(self.now, *modelled))
-            for entry in self.model.entries:
-                if entry.id == 0:
-                    entry.id = -len(answers)
+            self.model.named(0, -len(answers))
         refused = [code for code, _ in answers if code in ("time_ahead", "expires_early")]
         try:
             found = self.journal(process).add_many([asked for asked, _ in given])
@@ -327,10 +331,8 @@ class Run:
         if refused:
             raise Difference("add_many", f"{given} was taken, not refused with {refused[0]}")
         for index, (one, (outcome, id_)) in enumerate(zip(found, answers, strict=True), 1):
-            for entry in self.model.entries:
-                if entry.id == -index:
-                    entry.id = one.id
-            if one.outcome != outcome or (id_ is not None and id_ > 0 and id_ != one.id):
+            self.model.named(-index, one.id)
+            if one.outcome != outcome or (id_ is not None and one.id != (found[-id_ - 1].id if id_ < 0 else id_)):
                 raise Difference("add_many", f"{given} gave {found}, not {answers}")
 
     def do_add_tx(self, process: int, add: dict[str, Any], commit: bool) -> None:

@@ -23,7 +23,8 @@ class Entry:
     revised: int
     process: int
     expiration: int
-    behind: bool = False
+    behind: int = 0
+    """The id of the claimed entry behind which it waits (W23)."""
     claimed: bool = False
     lapsed: bool = False
     """Whether somebody noticed that its lease is over: it waits, but `done` of its last claim still ends it (W42)."""
@@ -70,6 +71,8 @@ class WorkModel:
     entries: list[Entry] = field(default_factory=list)
     dead: list[Letter] = field(default_factory=list)
     paused: bool = False
+    ids: dict[str, int] = field(default_factory=dict)
+    """W80: by the id of an add, the entry that it went to."""
 
     # ------------------------------------------------------------ helpers
 
@@ -87,13 +90,13 @@ class WorkModel:
     def _remove(self, entry: Entry) -> None:
         self.entries = [one for one in self.entries if one is not entry]
         for other in self.entries:
-            if other.behind and other.key == entry.key:
-                other.behind = False
+            if other.behind == entry.id:
+                other.behind = 0
 
     def _back(self, entry: Entry, now: int, *, counted: bool, retry: int, reason: str, lapsed: bool = False) -> None:
         """A claim ends otherwise than by done (3.1): gone, a dead letter, or it waits again, folded if it must be."""
         # What has expired is no entry, removed or not (W47): nothing is folded into it.
-        self.entries = [one for one in self.entries if one.key != entry.key or not one.behind or not one.expired(now)]
+        self.entries = [one for one in self.entries if one.behind != entry.id or not one.expired(now)]
         if entry.expired(now):
             self._remove(entry)
             return
@@ -107,7 +110,7 @@ class WorkModel:
         if not lapsed:
             entry.fence = -entry.fence  # the claim is over
         entry.retry = retry or entry.retry
-        other = next((one for one in self.entries if one.behind and one.key == entry.key), None)
+        other = next((one for one in self.entries if one.behind == entry.id), None)
         if other is not None:
             self._remove(entry)
             self._fold(entry, other)
@@ -120,7 +123,7 @@ class WorkModel:
         waiting.process = self._date(ended.process, waiting.process, ended.insertion)
         waiting.insertion = min(ended.insertion, waiting.insertion)
         waiting.expiration = _later(ended.expiration, waiting.expiration)
-        waiting.start, waiting.counter, waiting.retry, waiting.behind = ended.start, 0, 0, False
+        waiting.start, waiting.counter, waiting.retry, waiting.behind = ended.start, 0, 0, 0
 
     def _date(self, before: int, new: int, insertion: int) -> int:
         """W25, W26."""
@@ -139,25 +142,34 @@ class WorkModel:
 
     def add(
         self, now: int, key: int, data: Any, priority: int, insertion: int | None, process: int | None, delay: int,
-        expiration: int,
+        expiration: int, add_id: str | None = None,
     ) -> tuple[str, int | None]:  # fmt: skip
-        """The outcome, and the id if that is known. W21 to W30."""
+        """The outcome, and the id if that is known. W21 to W30, W80."""
         if process is not None and 0 < expiration < max(process, insertion or 0):
             return "expires_early", None  # what needs no clock is checked first (W2)
+        if add_id is not None and add_id in self.ids:
+            return "repeated", self.ids[add_id]
         if insertion is not None and insertion > now + 60 * US:
             return "time_ahead", None
         if process is None and 0 < expiration < now + delay:
             return "expires_early", None
+        if self.settings["merge"] == "none":
+            inserted = now if insertion is None else insertion
+            date = max(now + delay if process is None else process, inserted)
+            self._entered(Entry(0, key, data, priority, inserted, inserted, date, expiration), add_id)
+            return "inserted", None
         self.record(now, key)
         self.entries = [one for one in self.entries if one.claimed or not (one.key == key and one.expired(now))]
-        running, waiting = self.of_key(key) if self.settings["merge"] == "key" else (None, None)
+        running, waiting = self.of_key(key)
         revised = waiting.revised if waiting else 0
         inserted = max(now, revised) if insertion is None else insertion
         date = max(now + delay if process is None else process, inserted)
         if waiting is None:
-            behind = running is not None
-            self.entries.append(Entry(0, key, data, priority, inserted, inserted, date, expiration, behind))
+            behind = 0 if running is None else running.id
+            self._entered(Entry(0, key, data, priority, inserted, inserted, date, expiration, behind), add_id)
             return ("behind" if behind else "inserted"), None
+        if add_id is not None:
+            self.ids[add_id] = waiting.id
         waiting.priority = min(waiting.priority, priority)
         waiting.expiration = _later(waiting.expiration, expiration)
         waiting.process = self._date(waiting.process, date, waiting.insertion)
@@ -166,6 +178,19 @@ class WorkModel:
         waiting.data, waiting.revised, waiting.counter, waiting.retry = data, inserted, 0, 0
         waiting.fence, waiting.owner, waiting.lapsed = 0, "", False
         return "merged", waiting.id
+
+    def _entered(self, entry: Entry, add_id: str | None) -> None:
+        """A new one, without an id until that is known."""
+        self.entries.append(entry)
+        if add_id is not None:
+            self.ids[add_id] = 0
+
+    def named(self, number: int, id_: int) -> None:
+        """The entry that was entered last, as this number, has an id now."""
+        for entry in self.entries:
+            entry.id = id_ if entry.id == number else entry.id
+            entry.behind = id_ if entry.behind == number and number else entry.behind
+        self.ids = {add: id_ if of == number else of for add, of in self.ids.items()}
 
     def ready(self, now: int) -> list[Entry]:
         """What is due, in order (W15)."""
