@@ -7,8 +7,12 @@ from collections import Counter
 
 import pytest
 
+from strandline.servers.cassandra import CassandraServer
+from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
-from strandline.testing.prove.run import Proof, prove
+from strandline.testing.prove.group_situations import SITUATIONS
+from strandline.testing.prove.program import Program
+from strandline.testing.prove.run import Proof, difference, prove
 from strandline.testing.prove.servers import Servers
 from strandline.testing.rare import RARE
 from tests.repeats import SOAK
@@ -39,8 +43,8 @@ ALSO = {
 """Seeds whose programs come to rare paths that the first ones do not; they were looked for."""
 
 
-def seeds(few: int) -> range:
-    return range(few * (LONGER if os.environ.get(SOAK) else 1))
+def seeds(few: int, longer: int = LONGER) -> range:
+    return range(few * (longer if os.environ.get(SOAK) else 1))
 
 
 def check(proof: Proof, count: int) -> None:
@@ -86,9 +90,25 @@ def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
     assert not [name for name in RARE if not reached[name]]
 
 
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for name, one in SITUATIONS.items() for kind in one.kinds])
+def test_situations_of_groups(kind: str, name: str, postgres: PostgresServer) -> None:
+    settings = {"kinds": {"a": kind, "b": kind}, "parallel_groups": 2}
+    program = Program("groups", kind, [["situation", {"on": "a", "name": name}]], settings)
+    assert difference(program, servers=Servers({"postgres": postgres.url})) is None
+
+
 @pytest.mark.hypothesis
 @pytest.mark.timeout(0)
 @pytest.mark.req("J13", "J50", "T46", "P4", "W21", "W28", "W42", "W71")
 @pytest.mark.parametrize("part", ["journal", "queries", "work", "groups", "projections"])
 def test_programs_on_postgres(part: str, postgres: PostgresServer) -> None:
     check(prove(part, "postgres", seeds(5), servers=Servers({"postgres": postgres.url})), len(seeds(5)))
+
+
+@pytest.mark.hypothesis
+@pytest.mark.timeout(0)
+@pytest.mark.req("J13", "J50", "T46", "P4")
+@pytest.mark.parametrize("part", ["journal", "queries", "groups", "projections"])
+def test_programs_on_kafka_and_cassandra(part: str, kafka: KafkaServer, cassandra: CassandraServer) -> None:
+    with Servers({"kafka": kafka.url, "cassandra": cassandra.url}) as servers:
+        check(prove(part, "kafka-cassandra", seeds(1, 500), servers=servers), len(seeds(1, 500)))

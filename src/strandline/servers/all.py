@@ -14,7 +14,7 @@ from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import Server
 from strandline.servers.spark import SparkCluster
 
-SERVERS: dict[str, Callable[[], Server]] = {
+SERVERS: dict[str, Callable[..., Server]] = {
     kind.name: kind for kind in (PostgresServer, KafkaServer, CassandraServer, SparkCluster)
 }
 WATCH_S = 0.2

@@ -79,6 +79,12 @@ def lww(name: str) -> LwwTarget:
         return _keyspaces.setdefault(name, LwwTarget(name))
 
 
+def forget(name: str) -> None:
+    """Let go of the target of this name; whoever has it open keeps it."""
+    with _lock:
+        _keyspaces.pop(name, None)
+
+
 def open_target(url: Url, *, read_back: bool = True, **_: Any) -> LwwTarget:
     """The one that a URL names."""
     found = lww(url.name)

@@ -6,8 +6,10 @@ import random
 from typing import Any, Final
 
 from strandline.testing.prove.group_building import REFUSED
+from strandline.testing.prove.group_situations import situations_of
 from strandline.testing.prove.group_statements import AFFECTED, EXPRESSIONS, ProgramStatement
 from strandline.testing.prove.group_steps import statements_of
+from strandline.testing.prove.group_world import MODELLED
 from strandline.testing.prove.program import Call, Program
 
 KINDS: Final[dict[str, list[dict[str, str]]]] = {
@@ -16,6 +18,8 @@ KINDS: Final[dict[str, list[dict[str, str]]]] = {
     "inexact": [{"a": "sqlite", "b": "sqlite"}, {"a": "lww", "b": "lww"}],
     "postgres": [{"a": "postgres", "b": "postgres"}, {"a": "postgres", "b": "sqlite"}],
     "last-write-wins": [{"a": "lww", "b": "lww"}, {"a": "lww", "b": "sqlite"}],
+    "inexact-last-write-wins": [{"a": "lww", "b": "lww"}, {"a": "lww", "b": "sqlite"}],
+    "kafka-cassandra": [{"a": "cassandra", "b": "cassandra"}, {"a": "cassandra", "b": "sqlite"}],
 }
 """By what a program runs on: the databases, by name."""
 POINTS: Final = (
@@ -31,6 +35,9 @@ CALLS: Final = {
     "refused": 2, "race": 0.5, "graph": 1, "away": 1,
 }  # fmt: skip
 """How often each is made."""
+GRAPHS: Final = 8
+SITUATED: Final = 0.3
+"""Of the programs, at whose end there is a situation."""
 NAMES: Final = ("x", "y", "it's", "z")
 
 
@@ -231,16 +238,40 @@ def make(seed: int, on: str) -> Program:
         settings["parallel_groups"] = chance.choice((1, 2, 8))
         if chance.random() < 0.3:
             settings["on_conflict"] = chance.choice(("keep_current", "overwrite"))
-    takes_over = bool(limits) and chance.random() < 0.3
+    takes_over = bool(limits) and chance.random() < 0.3 and on != "kafka-cassandra"  # others are late by its clock
     if takes_over:
         settings["lease_s"] = limits["group.lease_s"] = LEASE_S
-    maker = GroupProgramMaker(chance, kinds, takes_over=takes_over)
-    return Program("groups", on, [maker.call() for _ in range(chance.randint(2, 9))], settings, limits)
+    modelled = {name: MODELLED.get(kind, kind) for name, kind in kinds.items()}
+    maker = GroupProgramMaker(chance, modelled, takes_over=takes_over)
+    most = 4 if on == "kafka-cassandra" else 9
+    calls = [more for _ in range(chance.randint(2, most)) for more in _with_graphs(maker.call())]
+    if chance.random() < SITUATED:
+        calls.append(_situation(chance, modelled))
+    return Program("groups", on, calls, settings, limits)
+
+
+def _situation(chance: random.Random, kinds: dict[str, str]) -> Call:
+    on = chance.choice(sorted(kinds))
+    return ["situation", {"on": on, "name": chance.choice([*situations_of(kinds[on]), None])}]
+
+
+def _with_graphs(call: Call) -> list[Call]:
+    """A call; behind one of a graph some of larger graphs with undos, which cost nothing: they are never submitted."""
+    if call[0] != "graph":
+        return [call]
+    chance = random.Random(repr(call))
+    calls = [call]
+    for _ in range(GRAPHS):
+        names = range(chance.choice((4, 6, 8)))
+        edges = [[chance.choice(names), [chance.choice(names) for _ in range(chance.choice((0, 1, 1, 2, 3)))],
+                  chance.choice((None, *names))] for _ in range(30)]  # fmt: skip
+        calls.append(["graph", {"edges": edges}])
+    return calls
 
 
 def journal_of(on: str, seed: int) -> str:
     """Where the histories of the groups are."""
-    if on == "inexact":
+    if on in ("inexact", "inexact-last-write-wins", "kafka-cassandra"):
         return on
     often = {"sqlite": 3, "postgres": 6}.get(on, 0)
     return on if often and seed % often == 0 else "memory"

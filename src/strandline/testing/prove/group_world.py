@@ -278,7 +278,50 @@ class LwwShop(Shop):
         return self._target.execute(text)
 
     def close(self) -> None:
-        """It stays, with this process."""
+        from strandline.group.targets.last_write_wins import forget
+
+        forget(self.url.removeprefix("lww:"))
+
+
+class CassandraShop(Shop):
+    """A keyspace of a server, emptied before."""
+
+    tables = ("account", "pair")
+
+    def __init__(self, servers: Servers, number: int) -> None:
+        from cassandra import InvalidRequest
+
+        from strandline.testing.prove.kafka_cassandra import Keyspace
+
+        self._timers = []
+        self.refusals = (InvalidRequest,)
+        name = f"prove_{number}"
+        self._keyspace = servers.keep(name, lambda: self._made(servers, name), Keyspace.close)
+        self._keyspace.empty()
+        self.url = self._keyspace.url.partition("?")[0]
+        self.fill(())
+
+    def _made(self, servers: Servers, name: str) -> Any:
+        from strandline.testing.prove.kafka_cassandra import Keyspace
+
+        keyspace = Keyspace(servers, name)
+        replicas = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        keyspace.session.alter(f"CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = {replicas}")
+        for text in CELLS:
+            keyspace.session.alter(text.replace("TABLE ", f"TABLE {name}."))
+        return keyspace
+
+    def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
+        named = re.sub(r"\b(INTO|FROM|UPDATE) (account|pair)\b", rf"\1 {self._keyspace.name}.\2", text)
+        rows: Sequence[tuple[Any, ...]] = self._keyspace.asked(named)
+        return rows
+
+    def close(self) -> None:
+        """It stays, for the next one."""
+
+
+MODELLED: Final = {"cassandra": "lww"}
+"""Kinds of databases that are another one to the model."""
 
 
 def shop(kind: str, number: int, servers: Servers | None, clock: Callable[[], int]) -> Shop:
@@ -287,4 +330,6 @@ def shop(kind: str, number: int, servers: Servers | None, clock: Callable[[], in
         return SqliteShop()
     if kind == "lww":
         return LwwShop(clock)
+    if kind == "cassandra":
+        return CassandraShop(needed(servers), number)
     return PostgresShop(needed(servers).url(POSTGRES), number)

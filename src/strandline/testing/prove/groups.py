@@ -8,7 +8,7 @@ processor every group must have ended as it did there, step by step, and all tab
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from threading import Event, Thread
@@ -25,9 +25,10 @@ from strandline.testing.prove.group_handlers import ProgramHandlers
 from strandline.testing.prove.group_maker import make
 from strandline.testing.prove.group_model import GroupModel, ModelGroup, ModelGroupEnd, ModelStepEnd
 from strandline.testing.prove.group_processors import ProcessorKills, RunningProcessor, gone
+from strandline.testing.prove.group_situations import SITUATIONS
 from strandline.testing.prove.group_statements import Spec
 from strandline.testing.prove.group_steps import Place, ProgramStep, meet, statements_of
-from strandline.testing.prove.group_world import FIRST, Shop, SqliteShop, SqlShop, shop
+from strandline.testing.prove.group_world import FIRST, MODELLED, Shop, SqliteShop, SqlShop, shop
 from strandline.testing.prove.program import Difference, Program
 from strandline.testing.prove.servers import Servers
 
@@ -45,26 +46,33 @@ class GroupRun:
 
     def __init__(self, program: Program, *, servers: Servers | None = None) -> None:
         settings = dict(program.settings)
-        kinds = dict(settings.pop("kinds", None) or {"a": "sqlite", "b": "sqlite"})
+        kinds: dict[str, str] = dict(settings.pop("kinds", None) or {"a": "sqlite", "b": "sqlite"})
         self.world = worlds.world(settings.pop("journal", worlds.MEMORY), {}, servers=servers)
         self.shops: dict[str, Shop] = {
             name: shop(kind, n, servers, self.world.clock) for n, (name, kind) in enumerate(sorted(kinds.items()))
         }
-        self.model = GroupModel(kinds, settings.get("on_conflict", "fail"))
+        modelled = {name: MODELLED.get(kind, kind) for name, kind in kinds.items()}
+        self.model = GroupModel(modelled, settings.get("on_conflict", "fail"))
         self.model.databases = {
             name: {table: deepcopy(FIRST[table]) for table in one.tables} for name, one in self.shops.items()
         }
         self.program, self.settings = program, settings
         self.all: list[SubmittedGroup] = []
         self.done: Counter[str] = Counter()
+        self.situations: set[Any] = set()
+        """Those whose tables are there, by target."""
         self.told = ProgramHandlers(self)
         self.kills = ProcessorKills()
+        self.situated: Callable[[Any], Any] = lambda message: {"value": 1}
         self.groups = self.open()
 
     def open(self, s: Any = None) -> Any:
         """The groups of a process."""
         targets = {name: Target(one.url) for name, one in self.shops.items()}
-        handlers = {"asked": self.told.asked, "undo": self.told.undo, "hook": self.told.hook}
+        handlers = {
+            "asked": self.told.asked, "undo": self.told.undo, "hook": self.told.hook,
+            "situated": self.situated_by,
+        }  # fmt: skip
         return (s or self.world.s).groups(targets=targets, handlers=handlers, **{"lease_s": 60, **self.settings})
 
     def run(self) -> None:
@@ -158,6 +166,26 @@ class GroupRun:
                 shop_.triggers(on=on not in self.model.triggers)
                 self.model.triggers ^= {on}
 
+    def do_situation(self, on: str | None, name: str | None) -> None:
+        """Something that chance would hardly bring together, on tables of its own."""
+        shop_, found = self.shops.get(on or ""), SITUATIONS.get(name or "")
+        kind = self.model.kinds.get(on or "")
+        if on is None or found is None or kind not in found.kinds or not isinstance(shop_, SqlShop):
+            return
+        self.release()
+        if (on, found.tables) not in self.situations:
+            shop_.execute(f"DROP TABLE IF EXISTS {found.tables[0].split()[2]}")
+            for text in found.tables:
+                shop_.execute(text)
+            self.situations.add((on, found.tables))
+        self.situated = lambda message: {"value": 1}
+        found.happens(self, shop_, on, f"situation{self.done['situation']}")
+        self.compare()
+
+    def situated_by(self, message: Any) -> Any:
+        """The handler of situations: what it does is another thing in each."""
+        return self.situated(message)
+
     def do_race(self, on: str | None) -> None:
         """Others remove and insert rows while groups change them that say what must be there (G40)."""
         shop_ = self.shops.get(on or "")
@@ -227,9 +255,9 @@ class GroupRun:
         """Somebody else executes a statement."""
         statement = statements_of(self.model.kinds, call.get("on")).get(call.get("op") or "")
         if statement is not None:
-            self._tick()
+            self.tick()
             self.shops[call["on"]].foreign(statement, call)
-            self._tick()
+            self.tick()
 
     def lock(self, on: Any, seconds: float) -> None:
         """Somebody else lets nobody write for a while."""
@@ -237,9 +265,9 @@ class GroupRun:
         if isinstance(shop_, SqlShop):
             shop_.lock(seconds)
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         """Others write later than the group, also by the clocks of targets that go by them."""
-        self.world.clock.advance(1)
+        self.world.clock.tick()
 
     def do_away(self, on: str | None, seconds: float | None) -> None:
         """A target is away when a processor starts, and comes back: its groups wait (G75)."""
@@ -250,6 +278,8 @@ class GroupRun:
             self.do_run([], None)
 
     def do_clock(self, seconds: float) -> None:
+        if self.program.on == worlds.KAFKA_CASSANDRA:
+            return  # what others write there has the server's time
         back = (seconds or 0) < 0 and "lww" in self.model.kinds.values()
         self.world.clock.advance(0 if back else seconds or 0)  # cells that were written in the future: clock_ahead
 
@@ -299,7 +329,7 @@ class GroupRun:
 
     def one_run(self, taken_over: Any = None) -> bool:
         """Whether it was killed, or lost its lease."""
-        self._tick()
+        self.tick()
         running = RunningProcessor(self.groups)
         with self.kills.within(taken_over, self.world.faults.away):
             running.start()
@@ -319,9 +349,12 @@ class GroupRun:
     def another_takes_over(self, stopped: RunningProcessor) -> None:
         """The log is away for a processor that stands still; another one runs to the end; then the first goes on."""
         with self.another() as s:
-            other = RunningProcessor(self.open(s))
-            other.start()
-            error = other.end()
+            for _ in range(RUNS_MAX):
+                other = RunningProcessor(self.open(s))
+                other.start()
+                error = other.end()
+                if not isinstance(error, LeaseLost):  # of a machine that is busy for longer than the lease
+                    break
         self.kills.go_on()
         if error is not None:
             raise Difference("taker", f"who takes over ends with {error!r}") from error

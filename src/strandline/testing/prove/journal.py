@@ -17,7 +17,7 @@ from strandline.testing import carry, limits
 from strandline.testing.prove.model import Action, Event, KeyModel, Life, partition_of
 from strandline.testing.prove.program import Call, Difference, Program
 from strandline.testing.prove.servers import Servers
-from strandline.testing.prove.worlds import World, world
+from strandline.testing.prove.worlds import KAFKA_CASSANDRA, World, world
 from strandline.values.answers import Appended
 from strandline.values.heads import Head
 
@@ -232,7 +232,7 @@ def make(seed: int, on: str, *, part: str = "journal") -> Program:
     settings = {"partitions": chance.choice((1, 2, 3))} if defaults else settings_of(chance)
     maker = Maker(chance, chance.randint(1, 4))
     calls: list[Call] = []
-    for _ in range(chance.randint(5, 60)):
+    for _ in range(chance.randint(5, 20 if on == KAFKA_CASSANDRA else 60)):
         calls += maker.few(calls)
     return Program(part, on, calls, settings, {} if defaults else limits.chosen(chance))
 
@@ -671,7 +671,7 @@ class Run:
         self.world.clock.advance(seconds or 0)
 
     def do_backup(self) -> None:
-        if self.is_away or self.program.on == "postgres":
+        if self.is_away or not self.world.keeps_backups:
             return
         snapshots = {whose: dict(found) for whose, found in self.snapshots.items()}
         self.kept = self.world.backup(), snapshots, set(self.damaged), self.torn

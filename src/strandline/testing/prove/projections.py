@@ -18,6 +18,7 @@ from strandline.testing.prove.program import Call, Program
 from strandline.testing.prove.projection_run import Run
 from strandline.testing.prove.projection_world import POINTS, PREFIX, SLOTS
 from strandline.testing.prove.servers import Servers
+from strandline.testing.prove.worlds import KAFKA_CASSANDRA
 
 KEYS: Final = (0, 1, 3, 5, 6)
 """Of `journal.KEYS`: those of one entity type."""
@@ -242,7 +243,7 @@ def make(seed: int, on: str) -> Program:
     given["start"] = chance.choice(("beginning", "beginning", "beginning", "beginning", "beginning", "now"))
     maker = Maker(chance, chance.randint(1, len(KEYS)))
     calls: list[Call] = [["host", {"slot": 0}]]
-    for _ in range(chance.randint(4, 30)):
+    for _ in range(chance.randint(4, 10 if on == KAFKA_CASSANDRA else 30)):
         calls += maker.few(calls)
     if defaults:
         calls = [call for call in calls if call[0] != "configure"]

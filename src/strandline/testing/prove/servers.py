@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from strandline.errors import InvalidInput
 
 T = TypeVar("T")
+_HOW: Final[dict[str, dict[str, Any]]] = {
+    # Nobody kills it: neither its schema nor what it acknowledges need be on disk.
+    "cassandra": {
+        "properties": {"cassandra.unsafesystem": "true"},
+        "settings": {"commitlog_sync": "periodic", "commitlog_sync_period": "10s"},
+    },
+}
 
 
 class Servers:
@@ -28,7 +35,7 @@ class Servers:
             self._urls[name] = self._started(name)
         return self._urls[name]
 
-    def keep(self, name: str, made: Callable[[], T], close: Callable[[T], object]) -> T:
+    def keep(self, name: str, made: Callable[[], T], close: Callable[[T], object] = lambda kept: None) -> T:
         """What programs use one after the other, made by the first of them and closed at the end."""
         if name not in self._kept:
             self._kept[name] = made()
@@ -49,7 +56,7 @@ class Servers:
                 code="option",
                 hint="run it in a checkout, or on sqlite",
             ) from None
-        url = str(self._ends.enter_context(SERVERS[name]()).url)
+        url = str(self._ends.enter_context(SERVERS[name](**_HOW.get(name, {}))).url)
         self._versions[name] = _version(name, url)
         return url
 

@@ -78,6 +78,8 @@ class World(ABC):
 
     transactions = True
     """Whether what a task writes is one transaction. Else it can be killed between any two writes."""
+    keeps_backups = True
+    """Whether a backup of the store can be put back."""
 
     def __init__(self, settings: dict[str, Any], *, faulty: bool = True, clock: FakeClock | None = None) -> None:
         """`faulty`: whether calls may fail. Else nothing stands between the product and its log and store."""
@@ -189,6 +191,8 @@ class MemoryWorld(World):
         return Strandline(self._log, cast(Store, self.store), Settings.of(self.settings), clock=self.clock)
 
     def _end(self, s: Strandline) -> None:
+        for groups in s._groups:
+            groups.close()
         s.journal.close()
 
     def backup(self) -> Any:
@@ -262,6 +266,10 @@ class LastWriteWinsWorld(MemoryWorld):
         ]
 
 
+class InexactLastWriteWinsWorld(LastWriteWinsWorld, InexactWorld):
+    """Such a log, and such a store."""
+
+
 class SqliteWorld(World):
     """A folder."""
 
@@ -316,6 +324,8 @@ class SqliteWorld(World):
 
 class PostgresWorld(World):
     """A schema of a server."""
+
+    keeps_backups = False
 
     def __init__(self, settings: dict[str, Any], *, servers: Servers | None, faulty: bool = True) -> None:
         url = needed(servers).url(POSTGRES)
@@ -377,17 +387,23 @@ def _copied(value: Any) -> Any:
 
 
 MEMORY, SQLITE, POSTGRES, LAST_WRITE_WINS, INEXACT = "memory", "sqlite", "postgres", "last-write-wins", "inexact"
-ON: Final = (SQLITE, MEMORY, LAST_WRITE_WINS, INEXACT, POSTGRES)
+INEXACT_LAST_WRITE_WINS, KAFKA_CASSANDRA = "inexact-last-write-wins", "kafka-cassandra"
+ON: Final = (SQLITE, MEMORY, LAST_WRITE_WINS, INEXACT, INEXACT_LAST_WRITE_WINS, POSTGRES, KAFKA_CASSANDRA)
 
 
 def world(on: str, settings: dict[str, Any], *, servers: Servers | None = None, faulty: bool = True) -> World:
     """A new and empty one."""
     if on == POSTGRES:
         return PostgresWorld(settings, servers=servers, faulty=faulty)
+    if on == KAFKA_CASSANDRA:
+        from strandline.testing.prove.kafka_cassandra import KafkaCassandraWorld
+
+        return KafkaCassandraWorld(settings, servers=needed(servers), faulty=faulty)
     kinds: dict[str, type[World]] = {
         MEMORY: MemoryWorld,
         SQLITE: SqliteWorld,
         LAST_WRITE_WINS: LastWriteWinsWorld,
         INEXACT: InexactWorld,
+        INEXACT_LAST_WRITE_WINS: InexactLastWriteWinsWorld,
     }
     return kinds[on](settings, faulty=faulty)
