@@ -112,6 +112,7 @@ UNRELATED = [
 ]
 
 
+@pytest.mark.usefixtures("step_by_step")  # in the last segment no step looks at its table
 @pytest.mark.req("G85")
 @pytest.mark.parametrize("change", UNRELATED)
 def test_a_change_that_has_nothing_to_do_with_it_lets_a_group_run(world: World, change: str) -> None:
