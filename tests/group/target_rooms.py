@@ -11,6 +11,7 @@ import apsw
 from strandline.group.statements import parse, plan
 from strandline.group.statements.api import Plan
 from strandline.group.target import (
+    CellTarget,
     Done,
     Failed,
     Limits,
@@ -19,9 +20,10 @@ from strandline.group.target import (
     Owner,
     Ran,
     Segment,
-    SegmentStep,
     StepId,
+    TargetStep,
     Undone,
+    Wrote,
 )
 from strandline.group.targets.sql import SqlSteps
 from strandline.group.targets.sqlite import SqliteTarget
@@ -111,6 +113,12 @@ def opened(kind: str, place: str) -> Any:
     return SqliteRoom(Path(place)) if kind == "sqlite" else PostgresRoom(place, empty=False)
 
 
+def put_back(target: CellTarget, writes: Sequence[Wrote], on_conflict: OnConflict, now: int) -> Undone | NotUndone:
+    """Undo these writes of one group on a target without transactions."""
+    rows = target.rows_written(writes)
+    return target.put_back(rows, Limits(), on_conflict, now=now, over=lambda time: time + 1)
+
+
 class Stage:
     """A target with an owner, on which steps run one after the other."""
 
@@ -134,7 +142,7 @@ class Stage:
         assert not made.problems, made.problems
         assert made.invertible or more.get("undo") is False, made.obstacles
         name = more.pop("step", f"s{len(self.segments)}")
-        found = Segment(StepId("g", 1, "hash", name), (SegmentStep(name, made, values or {}, **more),), self.fence)
+        found = Segment(StepId("g", 1, "hash", name), (TargetStep(name, made, values or {}, **more),), self.fence)
         self.segments[name] = found
         return found
 

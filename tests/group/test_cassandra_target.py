@@ -14,9 +14,10 @@ from strandline.clock import now_us
 from strandline.errors import InvalidGroup, Unsupported
 from strandline.group.statements import parse, plan
 from strandline.group.statements.binding import Bound
-from strandline.group.target import Cells, CellTarget, Failed, Limits, NotUndone, StepId, Undone, Work, Wrote
+from strandline.group.target import Cells, CellTarget, Failed, Limits, NotUndone, OnConflict, TargetStep, Undone, Wrote
 from strandline.group.targets.cassandra import CassandraTarget
 from strandline.servers.cassandra import CassandraServer
+from tests.group.target_rooms import put_back
 from tests.lanes import needs_servers
 from tests.store.keyspaces import RELAXED, settings_for, url_of
 
@@ -47,18 +48,18 @@ class Hall:
         text = text.replace(":h", f"'{self.name}'")
         return list(self.session.execute(text))
 
-    def work(self, text: str, values: Mapping[str, Any] | None = None) -> Work:
+    def work(self, text: str, values: Mapping[str, Any] | None = None) -> TargetStep:
         statement = parse(text, "cassandra")
         made = plan(statement, self.target.tables(statement.tables))
         assert not made.problems, made.problems
         assert made.invertible, made.obstacles
-        return Work(StepId("g", 1, "hash", "s"), made, {"h": self.name, **(values or {})}, 1)
+        return TargetStep("s", made, {"h": self.name, **(values or {})})
 
     def later(self) -> int:
         self.time = max(self.time + 2, now_us())
         return self.time
 
-    def image(self, text: str, values: Mapping[str, Any] | None = None) -> tuple[Work, Cells]:
+    def image(self, text: str, values: Mapping[str, Any] | None = None) -> tuple[TargetStep, Cells]:
         work = self.work(text, values)
         cells = self.target.image(work)
         assert isinstance(cells, Cells), cells
@@ -70,17 +71,17 @@ class Hall:
         self.time = max(self.time, cells.newest)
         wrote = Wrote(work, cells, self.later())
         for _ in range(2):  # an answer may be lost
-            assert self.target.write(work, cells, wrote.timestamp) is None
+            assert self.target.write(work, wrote.timestamp) is None
         found = self.target.read_back(wrote)
         assert not isinstance(found, Failed), found
         self.wrote.append(wrote)
         return wrote
 
-    def undo(self, **more: Any) -> Undone | NotUndone:
-        now = more.pop("now", now_us())
-        found = self.target.undo(self.wrote, more.pop("on_conflict", "fail"), now=now, **more)
+    def undo(self, on_conflict: OnConflict = "fail", now: int = 0) -> Undone | NotUndone:
+        now = now or now_us()
+        found = put_back(self.target, self.wrote, on_conflict, now)
         if isinstance(found, Undone):
-            again = self.target.undo(self.wrote, "keep_current", now=now)
+            again = put_back(self.target, self.wrote, "keep_current", now)
             assert isinstance(again, Undone)
         return found
 
@@ -204,7 +205,7 @@ def test_what_remained_of_a_life_is_given_back(hall: Hall) -> None:
 def test_what_expired_meanwhile_is_not_given_back(hall: Hall) -> None:
     hall.outside("UPDATE seat USING TTL 1000 SET guest = 'brief' WHERE hall = :h AND row = 1")
     hall.write("UPDATE seat SET guest = 'for ever' WHERE hall = :h AND row = 1")
-    assert isinstance(hall.target.undo(hall.wrote, "fail", now=now_us() + 1001 * 10**6), Undone)
+    assert isinstance(put_back(hall.target, hall.wrote, "fail", now_us() + 1001 * 10**6), Undone)
     assert hall.rows()[0][2] is None
 
 
@@ -213,7 +214,7 @@ def test_a_row_that_would_have_expired_is_not_kept_by_the_groups_insert(hall: Ha
     hall.outside("UPDATE seat USING TTL 1000 SET guest = 'brief' WHERE hall = :h AND row = 6")
     hall.write("INSERT INTO seat (hall, row, guest) VALUES (:h, 6, 'over')")
     later = now_us() + 1001 * 10**6
-    assert isinstance(hall.target.undo(hall.wrote, "fail", now=later), Undone)
+    assert isinstance(put_back(hall.target, hall.wrote, "fail", later), Undone)
     assert [row[0] for row in hall.rows()] == [1, 2], "no marker of the row is left"
 
 
@@ -230,7 +231,7 @@ def test_who_wrote_the_same_cell_later(hall: Hall, on_conflict: Any, guest: str)
         assert isinstance(found, NotUndone)
         assert len(found.conflicts) == 1
         assert (row[2], row[3]) == ("theirs", False)
-        assert isinstance(hall.undo(force=True), Undone)
+        assert isinstance(hall.undo("overwrite"), Undone)
         assert hall.rows()[0][2:4] == ("anna", True)
     else:
         assert isinstance(found, Undone)
@@ -250,7 +251,7 @@ def test_a_foreign_cell_is_seen_when_it_is_read_back(hall: Hall) -> None:
     work, cells = hall.image("UPDATE seat SET guest = 'ours' WHERE hall = :h AND row = 1")
     wrote = Wrote(work, cells, hall.later())
     hall.outside(f"UPDATE seat USING TIMESTAMP {hall.time + 500} SET guest = 'theirs' WHERE hall = :h AND row = 1")
-    assert hall.target.write(work, cells, wrote.timestamp) is None
+    assert hall.target.write(work, wrote.timestamp) is None
     found = hall.target.read_back(wrote)
     assert isinstance(found, Failed)
     assert found.reason == "foreign_write"
@@ -272,7 +273,7 @@ def test_a_removal_ahead_of_the_write_is_seen_when_it_is_read_back(hall: Hall, t
     hall.outside(f"{removal} seat USING TIMESTAMP {ahead} WHERE hall = :h AND row = 1")
     work, cells = hall.image(text, {"t": "ours", "rows": [1, 2]})
     wrote = Wrote(work, cells, hall.later())
-    assert hall.target.write(work, cells, wrote.timestamp) is None
+    assert hall.target.write(work, wrote.timestamp) is None
     found = hall.target.read_back(wrote)
     assert isinstance(found, Failed)
     assert found.reason == "not_applied"
@@ -373,7 +374,6 @@ def test_a_keyspace_that_a_lost_disk_would_lose_is_refused(target: CassandraTarg
     with pytest.raises(Unsupported) as caught:
         careful.own("history", "default", shared=False)
     assert caught.value.name == "Unsupported.cassandra_unsafe"
-    assert "target_owners" not in careful._prepared, "before anything is made there"
     careful.close()
     with pytest.warns(RuntimeWarning, match="accept_power_loss is on"):
         target.own("history", "default", shared=False)

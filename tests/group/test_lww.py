@@ -16,8 +16,9 @@ from strandline.group.checks import is_true
 from strandline.group.definition import Group
 from strandline.group.statements import parse, plan
 from strandline.group.statements.binding import Bound
-from strandline.group.target import Cells, CellTarget, Failed, NotUndone, StepId, Undone, Work, Wrote
+from strandline.group.target import Cells, CellTarget, Failed, NotUndone, TargetStep, Undone, Wrote
 from strandline.group.targets.last_write_wins import LwwTarget, lww
+from tests.group.target_rooms import put_back
 from tests.repeats import repeats
 
 TABLE = "CREATE TABLE seat (hall text, row int, price int static, guest text, n int, c blob, PRIMARY KEY (hall, row))"
@@ -65,11 +66,11 @@ def planned(text: str) -> Any:
     return plan(statement, target.tables(statement.tables))
 
 
-def work(text: str, given: dict[str, Any]) -> Work:
+def work(text: str, given: dict[str, Any]) -> TargetStep:
     made = planned(text)
     assert not made.problems, made.problems
     assert made.invertible, made.obstacles
-    return Work(StepId("g", 1, "hash", "s"), made, given, 1)
+    return TargetStep("s", made, given)
 
 
 def written(target: LwwTarget, text: str, given: dict[str, Any], time: int) -> Wrote:
@@ -79,7 +80,7 @@ def written(target: LwwTarget, text: str, given: dict[str, Any], time: int) -> W
     assert isinstance(cells, Cells), cells
     wrote = Wrote(made, cells, time)
     for _ in range(2):  # an answer may be lost
-        assert target.write(made, cells, time) is None
+        assert target.write(made, time) is None
     return wrote
 
 
@@ -117,7 +118,7 @@ def differences(seed: int) -> str | None:
     for _ in range(rng.randint(0, 2)):
         outside(ours, model)
     for _ in range(rng.randint(1, 2)):
-        found = ours.undo(wrote, "keep_current", now=clock.now)
+        found = put_back(ours, wrote, "keep_current", clock.now)
         assert isinstance(found, Undone), found
     for _ in range(3):
         if seen(ours) != seen(model):
@@ -135,11 +136,10 @@ def test_random_histories_with_later_writes_of_others(times: int) -> None:
 
 
 @pytest.mark.req("G47", "G53", "S34")
-@pytest.mark.parametrize("force", [True, False], ids=["force", "overwrite"])
 @pytest.mark.parametrize(
     ("text", "left"), [(WRITES[0], [(1, None, 5)]), ("INSERT INTO seat (hall, row, guest) VALUES (:h, :r, :t)", [])]
 )
-def test_a_row_that_a_step_made_goes_also_where_others_wrote_in_it(text: str, left: list[Any], force: bool) -> None:
+def test_a_row_that_a_step_made_goes_also_where_others_wrote_in_it(text: str, left: list[Any]) -> None:
     """Of a row that an UPDATE made what others wrote in other columns stays; an INSERT's was not there as a whole."""
     clock = Told()
     target = LwwTarget("made", clock=clock)
@@ -147,9 +147,8 @@ def test_a_row_that_a_step_made_goes_also_where_others_wrote_in_it(text: str, le
     wrote = written(target, text, {"h": "h", "r": 1, "t": "x"}, clock.now)
     clock.now += SECOND
     target.execute("UPDATE seat SET guest = 'theirs', n = 5 WHERE hall = 'h' AND row = 1")
-    policy: Any = "fail" if force else "overwrite"
     for _ in range(2):
-        assert isinstance(target.undo([wrote], policy, now=clock.now, force=force), Undone)
+        assert isinstance(put_back(target, [wrote], "overwrite", clock.now), Undone)
         assert target.execute("SELECT row, guest, n FROM seat WHERE hall = 'h'") == left
 
 
@@ -178,9 +177,9 @@ def test_a_target_that_is_not_read_back_is_read_once_a_step() -> None:
 
     target.asked = counted  # type: ignore[method-assign, assignment]
     wrote = written(target, WRITES[0], {"h": "h", "r": 1, "t": "x"}, now_us())
-    target.write(wrote.work, wrote.cells, wrote.timestamp)
+    target.write(wrote.step, wrote.timestamp)
     assert not isinstance(target.read_back(wrote), Failed)
-    assert isinstance(target.undo([wrote], "fail", now=now_us()), Undone)
+    assert isinstance(put_back(target, [wrote], "fail", now_us()), Undone)
     assert len(asked) == 1, asked
     assert target.execute("SELECT guest FROM seat WHERE hall = 'h' AND row = 1") in ([], [(None,)])
 
@@ -232,7 +231,7 @@ def test_what_the_target_refuses_is_an_answer() -> None:
     wrote = written(target, WRITES[0], {"h": "h", "r": 1, "t": "x"}, now_us())
     del target.keyspace.tables["seat"]
     assert target.read_back(wrote) == Failed("statement", "there is no table seat")
-    assert target.undo([wrote], "fail", now=now_us()) == NotUndone("there is no table seat")
+    assert put_back(target, [wrote], "fail", now_us()) == NotUndone("there is no table seat")
 
 
 @pytest.mark.req("G53", "G5", "S35")

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.errors import LeaseLost
 from strandline.group.statements import parse, plan
-from strandline.group.target import Barrier, Done, Failed, Limits, NotUndone, Ran, Segment, SegmentStep, StepId, Undone
+from strandline.group.target import Barrier, Done, Failed, Limits, NotUndone, Ran, Segment, StepId, TargetStep, Undone
 from tests.group.conftest import ACCOUNTS
 from tests.group.target_rooms import Stage
 from tests.repeats import repeats
@@ -22,13 +22,13 @@ def accounts(stage: Stage) -> list[Any]:
     return stage.room.execute("SELECT id, name, amount FROM account ORDER BY id")
 
 
-def step(stage: Stage, name: str, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> SegmentStep:
+def step(stage: Stage, name: str, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> TargetStep:
     statement = parse(text, stage.room.dialect)
     made = plan(statement, stage.target.tables(statement.tables))
-    return SegmentStep(name, made, values, **more)
+    return TargetStep(name, made, values or {}, known=values is not None, **more)
 
 
-def segment(stage: Stage, *steps: SegmentStep) -> Segment:
+def segment(stage: Stage, *steps: TargetStep) -> Segment:
     return Segment(StepId("g", 1, "hash", steps[0].name), steps, stage.fence)
 
 

@@ -20,7 +20,7 @@ from strandline.group.core.step import StepFailed, StepState, context
 from strandline.group.decide import Following, Note
 from strandline.group.history import History, HistoryEvent, Payload, result
 from strandline.group.plan import GroupPlan, Planned
-from strandline.group.target import Done, Limits, Segment, SegmentStep, StepId
+from strandline.group.target import Done, Limits, Segment, StepId, TargetStep
 
 Events = list[tuple[str, Payload]]
 
@@ -61,7 +61,7 @@ class SegmentRun:
         steps = tuple(self._step(one) for one in self._order if one.plan is not None)
         return Segment(StepId(real.id, real.life, real.hash, self._name), steps, fence)
 
-    def _step(self, one: Planned) -> SegmentStep:
+    def _step(self, one: Planned) -> TargetStep:
         """Its values are given if they are known; else the target asks for them when it is the step's turn."""
         values = None
         if one.step.for_each is None:
@@ -167,13 +167,13 @@ class SegmentRun:
         return events
 
 
-def segment_step(one: Planned, values: Mapping[str, Any] | None, limits: Limits, *, undo: bool = True) -> SegmentStep:
+def segment_step(one: Planned, values: Mapping[str, Any] | None, limits: Limits, *, undo: bool = True) -> TargetStep:
     """A step as its target wants it. `undo`: whether it may have to be undone by images."""
     if one.plan is None:
         raise TypeError(one)
-    return SegmentStep(
-        one.name, one.plan, values, undo=undo and one.undo == "automatic", limits=limits,
-        before=(*(need for need, _ in one.wants), *one.order),
+    return TargetStep(
+        one.name, one.plan, values or {}, known=values is not None, limits=limits,
+        undo=undo and one.undo == "automatic", before=(*(need for need, _ in one.wants), *one.order),
         require="exists" if one.step.must_exist else "absent" if one.step.must_not_exist else "",
     )  # fmt: skip
 

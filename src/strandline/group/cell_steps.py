@@ -16,7 +16,7 @@ from strandline.group.core.step import StepFailed
 from strandline.group.history import History, Payload, paged
 from strandline.group.points import reached
 from strandline.group.record import GroupRecord
-from strandline.group.target import Cells, CellTarget, Done, Failed, Image, Rows, Work, Wrote
+from strandline.group.target import Cells, CellTarget, Done, Failed, Image, Rows, TargetStep, Wrote
 from strandline.group.times import Times
 
 SECOND_US = 1_000_000
@@ -30,68 +30,67 @@ class Tried(Protocol):
 
 
 def write(
-    target: CellTarget, work: Work, record: GroupRecord, times: Times, tried: Tried, clock_ahead_max_s: float
+    target: CellTarget, step: TargetStep, record: GroupRecord, times: Times, tried: Tried, clock_ahead_max_s: float
 ) -> Done:
     """Run a step that changes cells."""
-    step = work.id.step
-    if work.each is not None:
+    if step.each is not None:
         raise StepFailed("binding", "for_each is for SQL targets: bind a list with IN")
-    if work.plan.before is None:
-        if not work.undo:
-            record.add("Intent", {"step": step, "at": times.now()})
+    if step.plan.before is None:
+        if not step.undo:
+            record.add("Intent", {"step": step.name, "at": times.now()})
             record.flush()
             reached("intent.recorded")
-        tried(lambda: target.send(work))
+        tried(lambda: target.write(step, None))
         return Done(0)
-    known = record.history.intents.get(step)
+    known = record.history.intents.get(step.name)
     if known is None:
-        cells, timestamp = _intended(target, work, record, times, tried, clock_ahead_max_s)
+        cells, timestamp = _intended(target, step, record, times, tried, clock_ahead_max_s)
     else:
         reached("group.write_sent_again")
         cells, timestamp = cells_of(known), int(known["timestamp"])
-        work = work._replace(values=values_of(known))
-    tried(lambda: target.write(work, cells, timestamp))
+        step = step._replace(values=values_of(known))
+    tried(lambda: target.write(step, timestamp))
     reached("step.written")
-    after = tried(lambda: target.read_back(Wrote(work, cells, timestamp)))
-    return Done(affected(work, cells), Rows(), cells.image, after)
+    after = tried(lambda: target.read_back(Wrote(step, cells, timestamp)))
+    return Done(affected(step, cells), Rows(), cells.image, after)
 
 
 def _intended(
-    target: CellTarget, work: Work, record: GroupRecord, times: Times, tried: Tried, clock_ahead_max_s: float
+    target: CellTarget, step: TargetStep, record: GroupRecord, times: Times, tried: Tried, clock_ahead_max_s: float
 ) -> tuple[Cells, int]:
-    cells = tried(lambda: target.image(work))
+    cells = tried(lambda: target.image(step))
     there = any(None not in row[: cells.image.keys] for row in cells.image.rows)
     if not cells.applies:
         raise StepFailed("not_applied", "its IF does not hold")
-    if work.require and there != (work.require == "exists"):
+    if step.require and there != (step.require == "exists"):
         raise StepFailed("not_applied", f"its row is {'there already' if there else 'not there'}")
     if times.ahead(cells.newest) > int(clock_ahead_max_s * SECOND_US):
         raise StepFailed("clock_ahead", f"a cell was written at {cells.newest} µs, which is in the future")
     timestamp = times.next(cells.newest)
-    for type_, payload in intent(work, cells, timestamp, times.now()):
+    for type_, payload in intent(step, cells, timestamp, times.now()):
         record.add(type_, payload)
     record.flush()
     reached("intent.recorded")
     return cells, timestamp
 
 
-def affected(work: Work, cells: Cells) -> int:
+def affected(step: TargetStep, cells: Cells) -> int:
     """Rows that existed and matched; an INSERT counts its rows."""
-    if work.plan.undo == "insert":
+    if step.plan.undo == "insert":
         return len(cells.keys)
     return sum(None not in row[: cells.image.keys] for row in cells.image.rows)
 
 
-def intent(work: Work, cells: Cells, timestamp: int, at: int) -> Iterator[tuple[str, Payload]]:
+def intent(step: TargetStep, cells: Cells, timestamp: int, at: int) -> Iterator[tuple[str, Payload]]:
     """The events of an intent: its image in pages where it is long."""
     made: dict[str, Any] = {
         "columns": list(cells.image.columns), "keys": cells.image.keys, "read_at": cells.read_at,
         "written": [list(key) for key in cells.keys],
     }  # fmt: skip
     rows = [list(row) for row in zip(cells.image.rows, cells.times, cells.ttls, strict=True)]
-    yield from paged(work.id.step, "cells", rows, made)
-    payload = {"step": work.id.step, "at": at, "timestamp": timestamp, "cells": made}
-    yield from paged(work.id.step, "values", [encoded(dict(work.values))], payload)
+    yield from paged(step.name, "cells", rows, made)
+    payload = {"step": step.name, "at": at, "timestamp": timestamp, "cells": made}
+    yield from paged(step.name, "values", [encoded(dict(step.values))], payload)
     yield "Intent", payload
 
 
@@ -115,11 +114,11 @@ def values_of(payload: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def wrote(history: History, works: Mapping[str, Work]) -> list[Wrote]:
+def wrote(history: History, steps: Mapping[str, TargetStep]) -> list[Wrote]:
     """What these steps wrote, or may have written, the first one first."""
     found = [
-        Wrote(work._replace(values=values_of(intent)), cells_of(intent), int(intent["timestamp"]))
-        for name, work in works.items()
+        Wrote(step._replace(values=values_of(intent)), cells_of(intent), int(intent["timestamp"]))
+        for name, step in steps.items()
         if (intent := history.intents.get(name)) is not None
     ]
     return sorted(found, key=lambda one: one.timestamp)

@@ -58,7 +58,7 @@ class RowState:
 
     def note(self, wrote: Wrote, read: dict[str, Cell]) -> None:
         """One write more."""
-        plan = wrote.work.plan
+        plan = wrote.step.plan
         self.writes.add(wrote.timestamp)
         self.newest = max(self.newest, wrote.timestamp)
         self.inserted |= plan.undo == "insert"
@@ -72,7 +72,7 @@ class RowState:
 
     def cover(self, wrote: Wrote) -> None:
         """A removal met it where nothing was left: what is put back has to be above that, too."""
-        columns = wrote.work.plan.statement.shape.columns
+        columns = wrote.step.plan.statement.shape.columns
         self.writes.add(wrote.timestamp)
         self.removed |= not columns
         self.newest = max(self.newest, wrote.timestamp)
@@ -89,7 +89,7 @@ def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:
     """What the writes of a group did, row by row; static columns are a row of their own, with a shorter key."""
     found: dict[tuple[str, Row], RowState] = {}
     for wrote in writes:
-        plan, image = wrote.work.plan, wrote.cells.image
+        plan, image = wrote.step.plan, wrote.cells.image
         table = plan.table
         if table is None:
             raise AssertionError(plan.statement.text)
@@ -117,7 +117,7 @@ def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:
 def _cells(wrote: Wrote, number: int | None) -> dict[str, Cell]:
     """Of a row of the image; a row that is not there has none."""
     image = wrote.cells.image
-    columns = wrote.work.plan.columns[image.keys :]
+    columns = wrote.step.plan.columns[image.keys :]
     if number is None:
         return dict.fromkeys(columns, Cell())
     read = zip(columns, image.rows[number][image.keys :], wrote.cells.ttls[number], strict=True)

@@ -37,7 +37,6 @@ from strandline.group.target import (
     SqlTarget,
     StepId,
     Undone,
-    Work,
 )
 from strandline.group.times import Times
 
@@ -142,22 +141,13 @@ class Execution:
 
     def _write(self, one: Planned, values: Mapping[str, Any]) -> Done | Failed:
         cells = cast(CellTarget, self._targets[one.target or ""].target)  # to ask for its methods takes long
+        step = segment_step(one, values, self.limits(one))._replace(each=each_of(self._history, one))
         ahead_s = self._settings.clock_ahead_max_s
-        return cell_steps.write(cells, self.work(one, values), self._record, self._times, self._called, ahead_s)
+        return cell_steps.write(cells, step, self._record, self._times, self._called, ahead_s)
 
     def limits(self, one: Planned) -> Limits:
         timeout_s = one.step.timeout_s or self._settings.statement_timeout_s
         return Limits(timeout_s, self._settings.rows_max, self._settings.image_bytes_max)
-
-    def work(self, one: Planned, values: Mapping[str, Any], *, each: bool = True) -> Work:
-        """A step as a target without transactions wants it."""
-        if one.plan is None:
-            raise TypeError(one)
-        return Work(
-            self.step_id(one.name), one.plan, values, self._lease.fence, undo=one.undo == "automatic",
-            each=each_of(self._history, one) if each else None, limits=self.limits(one),
-            require="exists" if one.step.must_exist else "absent" if one.step.must_not_exist else "",
-        )  # fmt: skip
 
     # ------------------------------------------------------------ back
 
@@ -196,7 +186,7 @@ class Execution:
         rows = self._rows_written(one, target).get(int(self._history.intents[one.name]["timestamp"]), [])
         self._record.flush()
         return target.put_back(
-            rows, self.limits(one), on_conflict, now=self._clock(), force=how == "force",
+            rows, self.limits(one), "overwrite" if how == "force" else on_conflict, now=self._clock(),
             over=lambda time: self._over(one, time),
         )  # fmt: skip
 
@@ -207,14 +197,14 @@ class Execution:
         place = places[one.target or ""]
         with self._cells_lock:
             if (place, stay) not in self._cells:
-                works = {
-                    name: self.work(other, {}, each=False)
+                steps = {
+                    name: segment_step(other, {}, self.limits(other))
                     for name, other in self._plan.steps.items()
                     if other.undo == "automatic" and other.plan is not None and other.writes and name not in stay
                     and places[other.target or ""] == place
                 }  # fmt: skip
                 found = self._cells.setdefault((place, stay), {})
-                for row in target.rows_written(cell_steps.wrote(history, works)):
+                for row in target.rows_written(cell_steps.wrote(history, steps)):
                     for timestamp in row.writes:
                         found.setdefault(timestamp, []).append(row)
             return self._cells[place, stay]

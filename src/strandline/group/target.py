@@ -93,34 +93,22 @@ class Owner(NamedTuple):
         return cls(owners[0].identity if owners else uuid4().hex, history_id, stream, 0, uuid4().hex)
 
 
-class Work(NamedTuple):
-    """A step of a target without transactions, to be run."""
-
-    id: StepId
-    plan: Plan
-    values: Mapping[str, Any]
-    """By name of parameter."""
-    fence: int
-    undo: bool = True
-    """Whether images are wanted: not where an undo is given, or the step is irreversible."""
-    each: tuple[Mapping[str, Any], ...] | None = None
-    """`for_each`: the statement runs once with each of these values more, all or nothing."""
-    limits: Limits = Limits()
-    require: Literal["", "exists", "absent"] = ""
-    """Of the rows that the statement names; else it is `not_applied`."""
-
-
-class SegmentStep(NamedTuple):
-    """A step of a segment."""
+class TargetStep(NamedTuple):
+    """A step as its target runs it."""
 
     name: str
     plan: Plan
-    values: Mapping[str, Any] | None
-    """By name of parameter. None: the host knows them when it is the step's turn."""
+    values: Mapping[str, Any] = {}
+    """By name of parameter."""
+    known: bool = True
+    """Whether these are its values; else the segment's host tells them when it is the step's turn."""
     each: tuple[Mapping[str, Any], ...] | None = None
+    """`for_each`: the statement runs once with each of these values more, all or nothing."""
     undo: bool = True
-    """Whether images are saved: not for a query, nor where nothing of the group can fail after the segment."""
+    """Whether images are saved: not for a query, where an undo is given, for an irreversible step, nor where nothing
+    of the group can fail after it."""
     require: Literal["", "exists", "absent"] = ""
+    """What must hold of the rows that the statement names; else the step fails (`not_applied`)."""
     limits: Limits = Limits()
     before: tuple[str, ...] = ()
     """Steps that come before it, and are undone after it."""
@@ -131,7 +119,7 @@ class Segment(NamedTuple):
 
     id: StepId
     """Its step is the segment's name."""
-    steps: tuple[SegmentStep, ...]
+    steps: tuple[TargetStep, ...]
     fence: int
 
     @property
@@ -310,7 +298,7 @@ class Cells(NamedTuple):
 class Wrote(NamedTuple):
     """A write that was sent, as the history has it."""
 
-    work: Work
+    step: TargetStep
     cells: Cells
     timestamp: int
 
@@ -319,29 +307,22 @@ class Wrote(NamedTuple):
 class CellTarget(TargetDatabase, Protocol):
     """Cassandra, and what is like it: no transactions, the last write of a cell wins. Every write may be repeated."""
 
-    def image(self, work: Work) -> Cells | Failed:
-        """What the step is about to change."""
+    def image(self, step: TargetStep) -> Cells | Failed:
+        """Read what the step is about to change."""
 
-    def write(self, work: Work, cells: Cells, timestamp: int) -> Failed | None:
-        """Send the step's statement with this timestamp."""
-
-    def send(self, work: Work) -> Failed | None:
-        """Send a statement as it is, for one that has no image: DDL, TRUNCATE. Sent twice, it takes effect twice."""
+    def write(self, step: TargetStep, timestamp: int | None) -> Failed | None:
+        """Send the step's statement with this timestamp. None: as it is, for one that has no image (DDL, TRUNCATE):
+        sent twice, it takes effect twice."""
 
     def read_back(self, wrote: Wrote) -> Image | Failed:
         """The rows after the write, by key: `foreign_write`, `not_applied` if they are not what was written."""
 
-    def undo(
-        self, writes: Sequence[Wrote], on_conflict: OnConflict, *, now: int, force: bool = False
-    ) -> Undone | NotUndone:
-        """Restore each cell that these writes of one group changed, once: its first image, one above the last."""
-
     def rows_written(self, writes: Sequence[Wrote]) -> list[RowState]:
-        """What these writes of one group did, row by row."""
+        """Tell row by row what these writes of one group did."""
 
     def put_back(
-        self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, *, now: int, force: bool = False,
-        over: Callable[[int], int] = ...,
+        self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, *, now: int,
+        over: Callable[[int], int],
     ) -> Undone | NotUndone:  # fmt: skip
-        """`undo` of some of these rows. Where others wrote and that does not count, at the time that `over` gives for
-        their last write; what is above that stays."""
+        """Restore each cell of these rows once: its first image, one above the group's last write. To overwrite what
+        others wrote, it is put back at the time that `over` gives for their last write; what is above that stays."""

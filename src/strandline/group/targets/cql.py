@@ -30,8 +30,8 @@ from strandline.group.target import (
     OnConflict,
     RowConflict,
     Rows,
+    TargetStep,
     Undone,
-    Work,
     Wrote,
 )
 
@@ -107,20 +107,20 @@ class CqlSteps(ABC):
         return Rows(columns, types, tuple(map(tuple, rows)), tuple(name for name in columns if name in keys))
 
     @_answering
-    def image(self, work: Work) -> Cells | Failed:
-        """What the step is about to change."""
-        plan, limits, writes = work.plan, work.limits, work.plan.statement.writes
+    def image(self, step: TargetStep) -> Cells | Failed:
+        """Read what the step is about to change."""
+        plan, limits, writes = step.plan, step.limits, step.plan.statement.writes
         if plan.before is None or plan.table is None:
             raise AssertionError(plan.statement.text)
-        now = plan_now(plan, self.tables([writes]).get(writes), undo=work.undo)
+        now = plan_now(plan, self.tables([writes]).get(writes), undo=step.undo)
         if isinstance(now, str) or now.columns != plan.columns:
             return Failed("schema_changed", now if isinstance(now, str) else f"{writes} has other columns")
         static = all(_role(plan.table, name) == "static" for name in plan.columns[len(plan.table.key) :])
-        asked = bound(plan.before, work.values, "cassandra", limits.rows_max, " LIMIT 1" if static else "")
+        asked = bound(plan.before, step.values, "cassandra", limits.rows_max, " LIMIT 1" if static else "")
         read_at = self.clock()
         rows, described = self.asked(asked, limits, raw=len(plan.columns))
         kinds = [kind for _, kind in described[: len(plan.table.key)]]
-        keys = self._keys(plan, work.values, kinds)
+        keys = self._keys(plan, step.values, kinds)
         if len(rows) > limits.rows_max:
             return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
         size, cells = len(plan.columns), len(plan.columns) - len(plan.table.key)
@@ -131,7 +131,7 @@ class CqlSteps(ABC):
             return Failed("too_large", f"an image of more than image_bytes_max, {limits.image_bytes_max:,}")
         times = tuple(tuple(map(_greatest, row[size : size + cells])) for row in rows)
         ttls = tuple(tuple(map(_greatest, row[size + cells :])) for row in rows)
-        found = Cells(image, times, ttls, read_at, keys, self._applies(plan, work, image, described))
+        found = Cells(image, times, ttls, read_at, keys, self._applies(plan, step, image, described))
         return self._with_static(found, plan, limits)
 
     def _with_static(self, cells: Cells, plan: Plan, limits: Limits) -> Cells:
@@ -166,7 +166,7 @@ class CqlSteps(ABC):
                 parts.append([packed(kind, value) for value in wanted])
         return tuple(dict.fromkeys(product(*parts)))
 
-    def _applies(self, plan: Plan, work: Work, image: Image, described: Described) -> bool:
+    def _applies(self, plan: Plan, step: TargetStep, image: Image, described: Described) -> bool:
         shape: CqlShape = plan.statement.shape
         if not shape.only_if:
             return True
@@ -181,25 +181,18 @@ class CqlSteps(ABC):
             nothing: Row = (None,) * len(image.columns)  # of a row that is not there
             for row in image.rows or (nothing,):
                 found = None if row[place] is None else kinds[column].deserialize(bytes.fromhex(row[place]), 4)
-                if not _holds(condition, kinds[column], found, work.values):
+                if not _holds(condition, kinds[column], found, step.values):
                     return False
         return True
 
     # ------------------------------------------------------------ writing
 
     @_answering
-    def write(self, work: Work, cells: Cells, timestamp: int) -> Failed | None:
-        """Send the step's statement with this timestamp."""
-        del cells
-        shape: CqlShape = work.plan.statement.shape
-        values = {**work.values, TIMESTAMP: timestamp}
-        self.sent(bound(shape.write, values, "cassandra", work.limits.rows_max), work.limits)
-        return None
-
-    @_answering
-    def send(self, work: Work) -> Failed | None:
-        """Send a statement as it is, for one that has no image."""
-        self.sent(bound(work.plan.statement.template, work.values, "cassandra", work.limits.rows_max), work.limits)
+    def write(self, step: TargetStep, timestamp: int | None) -> Failed | None:
+        """Send the step's statement with this timestamp; None: as it is."""
+        statement = step.plan.statement
+        text = statement.template if timestamp is None else statement.shape.write
+        self.sent(bound(text, {**step.values, TIMESTAMP: timestamp}, "cassandra", step.limits.rows_max), step.limits)
         return None
 
     @_answering
@@ -207,11 +200,11 @@ class CqlSteps(ABC):
         """The rows after the write, by key; none where it is not read back."""
         if not self.reads_back:
             return Image()
-        plan = wrote.work.plan
-        states, filled = rows_written([wrote], self._covers), set(_filled(wrote.work))
+        plan = wrote.step.plan
+        states, filled = rows_written([wrote], self._covers), set(_filled(wrote.step))
         rows: list[Row] = []
         for state in states:
-            found = self._current(state.table, state.key, tuple(state.last), wrote.work.limits)
+            found = self._current(state.table, state.key, tuple(state.last), wrote.step.limits)
             for name, (_, time, _) in found.items():
                 cell = f"{state.table.name}.{name}"
                 if time is not None and time > wrote.timestamp:
@@ -222,22 +215,15 @@ class CqlSteps(ABC):
             rows.append((*state.key, *(found[name][0] for name in state.last)))
         return Image(plan.columns, len(plan.table.key) if plan.table else 0, tuple(rows))
 
-    def undo(
-        self, writes: Sequence[Wrote], on_conflict: OnConflict, *, now: int, force: bool = False
-    ) -> Undone | NotUndone:
-        """Restore each cell that these writes of one group changed, once."""
-        limits = writes[0].work.limits if writes else Limits()
-        return self.put_back(self.rows_written(writes), limits, on_conflict, now=now, force=force)
-
     def rows_written(self, writes: Sequence[Wrote]) -> list[RowState]:
         return rows_written(writes, self._covers)
 
     def put_back(
-        self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, *, now: int, force: bool = False,
-        over: Callable[[int], int] = lambda time: time + 1,
+        self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, *, now: int,
+        over: Callable[[int], int],
     ) -> Undone | NotUndone:  # fmt: skip
         try:
-            return self._put_back(states, limits, "overwrite" if force else on_conflict, now, over)
+            return self._put_back(states, limits, on_conflict, now, over)
         except CqlRefused as error:
             return NotUndone(str(error))
 
@@ -266,7 +252,7 @@ class CqlSteps(ABC):
 
     def _covers(self, wrote: Wrote, key: Row) -> bool:
         """Whether a removal is of the row with this key; where that is not told by single columns, it may be."""
-        plan, values = wrote.work.plan, wrote.work.values
+        plan, values = wrote.step.plan, wrote.step.values
         if plan.table is None:
             raise AssertionError(plan.statement.text)
         kinds, shape = self.kinds(plan.table), plan.statement.shape
@@ -326,12 +312,12 @@ class CqlSteps(ABC):
         }
 
 
-def _filled(work: Work) -> Iterator[str]:
+def _filled(step: TargetStep) -> Iterator[str]:
     """Columns that a write gives a value which is there afterwards: one that is removed later than it was not."""
-    shape: CqlShape = work.plan.statement.shape
+    shape: CqlShape = step.plan.statement.shape
     for column, term in zip(shape.columns, shape.terms, strict=False) if shape.ttl is None else ():
         with suppress(Unbound):  # not a plain value
-            value = value_of(term, work.values)
+            value = value_of(term, step.values)
             if column not in shape.inside and value is not None and value not in ([], {}, set(), ()):
                 yield column
 

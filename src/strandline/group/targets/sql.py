@@ -39,8 +39,8 @@ from strandline.group.target import (
     Rows,
     Segment,
     SegmentHost,
-    SegmentStep,
     StepId,
+    TargetStep,
     Undone,
 )
 from strandline.group.targets.restoring import Back, in_order, keys_of, place, restoration
@@ -259,7 +259,7 @@ class SqlSteps(ABC):
         except SqlRefused as error:
             return self._explained(at[0], error.failed)._replace(step=at[0].name)
 
-    def _explained(self, step: SegmentStep, failed: Failed) -> Failed:
+    def _explained(self, step: TargetStep, failed: Failed) -> Failed:
         """What is refused may be so because the table is another one by now."""
         writes = step.plan.statement.writes
         if failed.reason == "statement" and not failed.retry and step.plan.table is not None and writes:
@@ -269,7 +269,7 @@ class SqlSteps(ABC):
         return failed
 
     def _run(
-        self, changes: Changes, owner: Owner, segment: Segment, host: SegmentHost | None, at: list[SegmentStep]
+        self, changes: Changes, owner: Owner, segment: Segment, host: SegmentHost | None, at: list[TargetStep]
     ) -> Ran:
         """`at` has the step that is run."""
         at[0] = segment.steps[0]
@@ -296,7 +296,7 @@ class SqlSteps(ABC):
             if isinstance(plan, str):
                 raise SqlRefused(Failed("schema_changed", plan))
             values, each = step.values, step.each
-            if values is None and host is not None:
+            if not step.known and host is not None:
                 values, each = host.values(step.name)
             changes.limit(step.limits.timeout_s)
             ready = step._replace(plan=plan, values=values, each=each)
@@ -306,17 +306,17 @@ class SqlSteps(ABC):
         self._add_barrier(changes, owner, segment.id, "do", segment.fence, found)
         return Ran(found)
 
-    def _plan_of(self, step: SegmentStep) -> Plan | str:
+    def _plan_of(self, step: TargetStep) -> Plan | str:
         """The plan on the table as it was when it was looked at last."""
         if not step.undo or step.plan.table is None:
             return step.plan
         return plan_now(step.plan, self._known[step.plan.statement.writes][1], undo=True)
 
-    def _ahead(self, steps: Sequence[SegmentStep], plans: Sequence[Plan | str]) -> list[list[Call]]:
+    def _ahead(self, steps: Sequence[TargetStep], plans: Sequence[Plan | str]) -> list[list[Call]]:
         """What the first steps will ask for. Of known rows alone: others may turn out to be too many."""
         found = []
         for step, plan in zip(steps, plans, strict=True):
-            if isinstance(plan, str) or step.values is None or step.each is not None or step.limits != steps[0].limits:
+            if isinstance(plan, str) or not step.known or step.each is not None or step.limits != steps[0].limits:
                 break
             known = plan.statement.understood and plan.undo != "none"
             if not (plan.reads_one or (known and all(rows.key for rows in plan.rows if rows.writes))):
@@ -324,8 +324,8 @@ class SqlSteps(ABC):
             found.append(self._calls(step._replace(plan=plan), step.values))
         return found
 
-    def _do(self, changes: Changes, step: SegmentStep, first: list[Call] | None = None) -> Done:
-        plan, limits, values = step.plan, step.limits, step.values or {}
+    def _do(self, changes: Changes, step: TargetStep, first: list[Call] | None = None) -> Done:
+        plan, limits, values = step.plan, step.limits, step.values
         if plan.statement.kind == "query":
             (query,) = first or self._calls(step, values)
             return Done(0, changes.query(*query.arguments))
@@ -356,7 +356,7 @@ class SqlSteps(ABC):
         images = (self._image(plan, before.values()), self._image(plan, after.values()))
         return Done(affected, returned, *images, zone=changes.zone())
 
-    def _changed(self, changes: Changes, step: SegmentStep, change: Call) -> Changed:
+    def _changed(self, changes: Changes, step: TargetStep, change: Call) -> Changed:
         try:
             return changes.change(*change.arguments)
         except Exception as error:
@@ -369,7 +369,7 @@ class SqlSteps(ABC):
     def is_taken(self, error: Exception) -> bool:
         """Whether a driver says that a row is there already which has a key, or another unique value, of a new one."""
 
-    def _check_required(self, step: SegmentStep, affected: int, saved: int) -> None:
+    def _check_required(self, step: TargetStep, affected: int, saved: int) -> None:
         """What must exist, or must not, is told by the change itself: nobody comes between."""
         if not step.require:
             return
@@ -395,7 +395,7 @@ class SqlSteps(ABC):
     def _image(self, plan: Plan, rows: Iterable[Row]) -> Image:
         return Image(plan.columns, self._keys(plan), tuple(rows))
 
-    def _calls(self, step: SegmentStep, values: Mapping[str, Any]) -> list[Call]:
+    def _calls(self, step: TargetStep, values: Mapping[str, Any]) -> list[Call]:
         """The query of the rows before, where they are wanted, and the change; or the user's own query."""
         plan, limits, before = step.plan, step.limits, list[Call]()
         if plan.statement.kind == "query":
@@ -457,8 +457,8 @@ class SqlSteps(ABC):
         return {id_.step for id_ in ids if "undo" in self._gate(changes, owner, id_, segment.fence)}
 
     def _undo_steps(
-        self, changes: Changes, gate: tuple[Owner, StepId, int], left: Sequence[SegmentStep],
-        told: Mapping[str, str | None], on_conflict: OnConflict, at: list[SegmentStep],
+        self, changes: Changes, gate: tuple[Owner, StepId, int], left: Sequence[TargetStep],
+        told: Mapping[str, str | None], on_conflict: OnConflict, at: list[TargetStep],
     ) -> dict[str, Undone | NotUndone]:  # fmt: skip
         """`at` has the step that is undone."""
         restored = [step for step in left if told.get(step.name) != "accept_current"]
