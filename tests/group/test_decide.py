@@ -108,7 +108,7 @@ class World:
         """A transaction: all of it is done, or nothing."""
         one = SegmentRun(plan, history, segment, lambda step: Limits(), lambda: history.last, lambda: False)
         steps = [step.name for step in one.segment(1).steps]
-        done = {name: Done(1, Rows(("n",), ("integer",), ((1,),))) for name in steps}
+        done = {name: Done(1, Rows(("n",), ((1,),))) for name in steps}
         writing = {name for name in steps if name in plan.rollback or plan.steps[name].writes}
         if writing <= self.done:
             one.repeated(done)

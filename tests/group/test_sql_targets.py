@@ -375,7 +375,7 @@ def test_for_each_is_one_step(stage: Stage) -> None:
 
 
 @pytest.mark.req("G30", "G17")
-def test_a_query_gives_rows_with_names_and_types(stage: Stage) -> None:
+def test_a_query_gives_rows_with_names(stage: Stage) -> None:
     found = stage.rows("SELECT ID, Name FROM account WHERE id < :n ORDER BY id", {"n": 3})
     assert found.columns == ("id", "name")
     assert found.rows == ((1, "anna"), (2, "bert"))

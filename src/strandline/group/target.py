@@ -28,11 +28,7 @@ class Rows(NamedTuple):
     """What a statement returned. Names are lower case unless quoted, `COUNT(*)` is `count`, booleans are booleans."""
 
     columns: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    """In the target's own words; "" where it does not tell."""
     rows: tuple[tuple[Any, ...], ...] = ()
-    keys: tuple[str, ...] = ()
-    """Those of the columns that are the table's key."""
 
 
 class Image(NamedTuple):

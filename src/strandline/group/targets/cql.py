@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from itertools import product
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from strandline.group.cells import RowState, UndoStatement, rows_written, undo_of
@@ -35,7 +35,6 @@ from strandline.group.target import (
     Wrote,
 )
 
-_TYPES: Final = {"varchar": "text"}
 P = ParamSpec("P")
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -102,9 +101,7 @@ class CqlSteps(ABC):
         told = plan.statement.columns
         names = told if told is not None and len(told) == len(described) else ("",) * len(described)
         columns = tuple(name or column for name, (column, _) in zip(names, described, strict=True))
-        keys = plan.table.key if plan.table is not None else ()
-        types = tuple(_TYPES.get(said := kind.cql_parameterized_type(), said) for _, kind in described)
-        return Rows(columns, types, tuple(map(tuple, rows)), tuple(name for name in columns if name in keys))
+        return Rows(columns, tuple(map(tuple, rows)))
 
     @_answering
     def image(self, step: TargetStep) -> Cells | Failed:

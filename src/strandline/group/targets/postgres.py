@@ -310,7 +310,7 @@ class _PostgresChanges:
     def query(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
         if plan.reads_one:
             answer = self._asked(Call("query", (statement, plan, rows_max)))
-            return _rows(self._connection, answer.columns(), answer.rows(), plan)
+            return Rows(answer.columns(), tuple(answer.rows()))
         if plan.statement.shape is not None and plan.statement.shape.locks:
             return self._locked(statement, plan, rows_max)
         first, self._first = self._first, []
@@ -341,9 +341,7 @@ class _PostgresChanges:
         columns = answer.columns()
         rows = answer.rows() if columns else []
         theirs = len(columns) - ours
-        kept = Rows()
-        if theirs:
-            kept = _rows(self._connection, columns[:theirs], [row[:theirs] for row in rows], plan)
+        kept = Rows(columns[:theirs], tuple(row[:theirs] for row in rows)) if theirs else Rows()
         return Changed(answer.affected, kept, tuple(row[theirs:] for row in rows) if ours else ())
 
     def zone(self) -> str:
@@ -386,7 +384,7 @@ def _queried(
     rows = told.rows()
     if len(rows) > rows_max:
         raise SqlRefused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
-    return _rows(connection, told.columns(), rows, plan)
+    return Rows(told.columns(), tuple(rows))
 
 
 def _outdated(connection: Connection, error: psycopg.Error) -> bool:
@@ -398,18 +396,6 @@ def _outdated(connection: Connection, error: psycopg.Error) -> bool:
         connection.close()
         return True
     return False
-
-
-def _rows(connection: Connection, described: Sequence[tuple[str, int]], rows: list[Row], plan: Plan) -> Rows:
-    columns = tuple(name for name, _ in described)
-    types = tuple(_type(connection, oid) for _, oid in described)
-    keys = plan.table.key if plan.table is not None else ()
-    return Rows(columns, types, tuple(rows), tuple(name for name in columns if name in keys))
-
-
-def _type(connection: Connection, oid: int) -> str:
-    found = connection.adapters.types.get(oid)
-    return found.name if found is not None else ""
 
 
 def _text(name: str, schema: str) -> str:

@@ -51,10 +51,9 @@ class Answer:
     def rows(self) -> list[Row]:
         return self._connection.rows_of(self._result)
 
-    def columns(self) -> list[tuple[str, int]]:
-        """Name and type of each."""
-        found = range(self._result.nfields)
-        return [((self._result.fname(n) or b"").decode(), self._result.ftype(n)) for n in found]
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return tuple((self._result.fname(n) or b"").decode() for n in range(self._result.nfields))
 
 
 class Ours(NamedTuple):

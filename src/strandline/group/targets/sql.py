@@ -661,7 +661,7 @@ def _written(done: Done) -> dict[str, Any]:
         raise SqlRefused(Failed("statement", f"what it returned cannot be kept: {error.message}")) from error
     return {
         "affected": done.affected,
-        "rows": [rows.columns, rows.types, kept, rows.keys],
+        "rows": [rows.columns, kept],
         "before": tuple(done.before),
         "after": tuple(done.after),
         "zone": done.zone,
@@ -670,12 +670,9 @@ def _written(done: Done) -> dict[str, Any]:
 
 def _read(made: Mapping[str, Any]) -> Done:
     images = (_image(made["before"]), _image(made["after"]))
-    return Done(made["affected"], _rows(made["rows"]), *images, zone=made["zone"])
-
-
-def _rows(made: list[Any]) -> Rows:
-    columns, types, rows, keys = made
-    return Rows(tuple(columns), tuple(types), tuple(tuple(decoded(row)) for row in rows), tuple(keys))
+    columns, kept = made["rows"]
+    rows = Rows(tuple(columns), tuple(tuple(decoded(row)) for row in kept))
+    return Done(made["affected"], rows, *images, zone=made["zone"])
 
 
 def _image(made: list[Any]) -> Image:

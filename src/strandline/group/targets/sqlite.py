@@ -329,11 +329,8 @@ def _rows(rows: list[Row], description: tuple[Any, ...], plan: Plan) -> Rows:
     told = plan.statement.columns
     names = told if told is not None and len(told) == len(description) else ("",) * len(description)
     columns = tuple(name or str(column[0]).lower() for name, column in zip(names, description, strict=True))
-    types = tuple((column[1] or "").lower() for column in description)
-    flags = [n for n, kind in enumerate(types) if kind.startswith("bool")]
-    made = tuple(map(tuple, rows)) if not flags else tuple(_with_booleans(row, flags) for row in rows)
-    keys = plan.table.key if plan.table is not None else ()
-    return Rows(columns, types, made, tuple(name for name in columns if name in keys))
+    flags = [n for n, column in enumerate(description) if (column[1] or "").lower().startswith("bool")]
+    return Rows(columns, tuple(map(tuple, rows)) if not flags else tuple(_with_booleans(row, flags) for row in rows))
 
 
 def _with_booleans(row: Row, flags: Sequence[int]) -> Row:
