@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.arguments import whole_number
+from strandline.values.written import whole_number
 
 
 def bench(

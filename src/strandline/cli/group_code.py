@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.arguments import whole_number
 from strandline.cli.group import StreamOption, stream_of
 from strandline.cli.options import Options
 from strandline.cli.output import note
 from strandline.cli.work import mapping_of, work_until_stopped
 from strandline.errors import InvalidInput, StrandlineError, invalid
+from strandline.values.written import whole_number
 
 if TYPE_CHECKING:
     from strandline.group.serving import CodeWatch

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.arguments import whole_number
 from strandline.cli.options import Options
 from strandline.errors import Unavailable, invalid
+from strandline.values.written import whole_number
 
 MetricsOption = Annotated[
     str | None, typer.Option("--metrics", metavar="PORT", help="Answer Prometheus on this port of 127.0.0.1.")

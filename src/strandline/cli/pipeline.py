@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.arguments import confirm, limit_of, whole_number
+from strandline.cli.arguments import confirm, limit_of
 from strandline.cli.display import display_for
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
@@ -30,6 +30,7 @@ from strandline.clock import seconds_text, time_text
 from strandline.errors import Corrupt, Unavailable, counted, invalid, shown
 from strandline.pipeline.progress import Progress
 from strandline.rows import QuarantineRow
+from strandline.values.written import whole_number
 
 if TYPE_CHECKING:
     from strandline.carry.tag_findings import TagRebuildCounts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from strandline.children.process import Process
-from strandline.cli.arguments import key_of, time_of, whole_number
+from strandline.cli.arguments import key_of, time_of
 from strandline.cli.importing import object_of
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
@@ -27,6 +27,7 @@ from strandline.errors import counted, invalid
 from strandline.projection.management import Projections, stale_hint
 from strandline.query.times import time_us
 from strandline.values.ranges import ranges as check_ranges
+from strandline.values.written import whole_number
 
 if TYPE_CHECKING:
     from strandline.projection.definition import Projection

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from strandline.cli.arguments import seconds_of, whole_number
 from strandline.cli.output import console, say, table, write_file
 from strandline.cli.stopping import stopped_in_order
 from strandline.clock import seconds_text
 from strandline.errors import Corrupt, InvalidInput
+from strandline.values.written import seconds_of, whole_number
 
 if TYPE_CHECKING:
     from strandline.testing.prove.run import Proof

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import orjson
 import typer
 
-from strandline.cli.arguments import limit_of, slices_of, time_of
+from strandline.cli.arguments import limit_of, time_of
 from strandline.cli.events import Contents, contents_of
 from strandline.cli.look import contents_text, event_line
 from strandline.cli.options import Options
@@ -20,6 +20,7 @@ from strandline.errors import Corrupt
 from strandline.query.sliced_event import SlicedEvent
 from strandline.query.tagged_event import TaggedEvent
 from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.written import slices_of
 
 E = TypeVar("E", TaggedEvent, SlicedEvent)
 AfterOption = Annotated[str | None, typer.Option("--after", metavar="OFFSET", help="Strictly after this offset.")]
@@ -73,7 +74,7 @@ def by_slices(
     Example: strandline by-slices order 0-255 --limit 10 --url sqlite:orders
     """
     most = SEQ_NR_MAX if limit is None else limit_of(limit, SEQ_NR_MAX)
-    lo, hi = slices_of(slices)
+    lo, hi = slices_of(slices, "LO-HI")
     how = _bounds(after, from_, to, live)
     with options.connect() as s, s.by_slices(entity_type, lo, hi, **how) as events:
         none = f"no carried event of {printable(entity_type)} matches"

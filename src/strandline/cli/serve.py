@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.arguments import pairs, whole_number
+from strandline.cli.arguments import pairs
 from strandline.cli.group import TargetOption
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note
@@ -14,6 +14,7 @@ from strandline.cli.stopping import stopped_in_order
 from strandline.cli.work import mapping_of
 from strandline.extras import check
 from strandline.settings import Settings
+from strandline.values.written import whole_number
 
 TokensOption = Annotated[
     str | None, typer.Option("--tokens", metavar="FILE", help="The file of tokens; else beside the log.")

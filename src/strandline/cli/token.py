@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.arguments import seconds_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
 from strandline.cli.serve import TokensOption
@@ -20,6 +19,7 @@ from strandline.extras import check
 from strandline.server.admin_acts import AdminActs
 from strandline.server.tokens import DAYS_DEFAULT, SCOPES, TokenFile, check_new_token, token_path, write_secret
 from strandline.urls import urls_of
+from strandline.values.written import seconds_of
 
 WhyOption = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why: it is recorded.")]
 

@@ -14,8 +14,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from strandline.cli.arguments import confirm, whole_number
+from strandline.cli.arguments import confirm
 from strandline.cli.options import Options
+from strandline.values.written import whole_number
 
 Values = Mapping[str, Any]
 

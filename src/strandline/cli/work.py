@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from strandline.cli.arguments import seconds_of, time_of, whole_number
+from strandline.cli.arguments import time_of
 from strandline.cli.importing import object_of
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
@@ -22,6 +22,7 @@ from strandline.clock import seconds_text, time_text
 from strandline.errors import invalid
 from strandline.values.json_form import json_form
 from strandline.values.payloads import parse_json
+from strandline.values.written import seconds_of, whole_number
 from strandline.work.journal import Claim, WorkJournal
 
 if TYPE_CHECKING:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import invalid
 from strandline.journal import checks
 from strandline.server.routes import HttpRoute, JsonSchema
 from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.written import seconds_of, slices_of, time_of, whole_number
 
-_WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
 WAIT_MAX_S: Final = 60.0
 """No call waits longer for what it was asked to wait for."""
 TRUTH: Final = {"true": True, "false": False}
@@ -26,44 +25,14 @@ def _texts(text: str, field: str) -> Any:
     return text.split(",")
 
 
-def _whole(code: str) -> Callable[[str, str], Any]:
-    def read(text: str, field: str) -> Any:
-        if not _WHOLE.fullmatch(text):
-            raise invalid(code, field, "not a whole number", allowed="digits", got=text)
-        return int(text)
-
-    return read
-
-
-def _seconds(text: str, field: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        raise invalid("option", field, "not a number", allowed="seconds, such as 0.5", got=text) from None
-
-
-def _slices(text: str, field: str) -> Any:
-    match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", text)
-    if match is None:
-        raise invalid("slice_range", field, "no slices", allowed="LO-HI in 0..1023, such as 0-255", got=text)
-    return int(match[1]), int(match[2])
+def _whole(code: str) -> Callable[[str, str], int]:
+    return lambda text, field: whole_number(text, field, code=code, allowed="digits")
 
 
 def _truth(text: str, field: str) -> Any:
     if text not in TRUTH:
         raise invalid("option", field, "neither true nor false", allowed="true or false", got=text)
     return TRUTH[text]
-
-
-def time_from_text(text: str, field: str) -> datetime | int:
-    """Return a time as a query string writes it: microseconds since 1970, or RFC 3339 with a zone."""
-    if text.isascii() and text.isdigit() and len(text) <= 20:
-        return int(text)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        allowed = "a time with a zone such as 2026-11-15T07:30:00Z, or microseconds since 1970"
-        raise invalid("time_format", field, "not a time", allowed=allowed, got=text) from None
 
 
 class HttpField(NamedTuple):
@@ -104,7 +73,7 @@ def whole(help_: str, least: int, most: int, *, code: str) -> HttpField:
 
 def duration_number(help_: str, least: float, most: float) -> HttpField:
     """A field that is a number of seconds."""
-    return HttpField({"type": "number", "minimum": least, "maximum": most}, help_, _seconds)
+    return HttpField({"type": "number", "minimum": least, "maximum": most}, help_, seconds_of)
 
 
 def wait_seconds(wait_s: Any) -> float:
@@ -157,7 +126,7 @@ EVENT: Final = {
 TIME: Final = HttpField(
     {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": 0, "maximum": SEQ_NR_MAX}]},
     "A time with a zone (RFC 3339), or microseconds since 1970.",
-    time_from_text,
+    time_of,
 )
 FIELDS: Final[Mapping[str, HttpField]] = {
     "after": text("Go on strictly after this offset, which an event of this query has, or `Last-Event-ID`."),
@@ -182,7 +151,7 @@ FIELDS: Final[Mapping[str, HttpField]] = {
     "reset": truth("Also without a journal: its next event is `to` + 1."),
     "seq_nr": HttpField(SEQ_NR, "The number of an event.", _whole("seq_nr_range")),
     "slices": HttpField(
-        {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"}, "The first and the last slice, as 0-255.", _slices
+        {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"}, "The first and the last slice, as 0-255.", slices_of
     ),
     "tag": text("A tag.", minLength=1),
     "tags": HttpField({"type": "array", "items": {"type": "string"}}, "With one of these tags alone.", _texts),

@@ -17,7 +17,6 @@ from strandline.server.fields import (
     duration_number,
     duration_or_none,
     text,
-    time_from_text,
     wait_seconds,
     whole,
 )
@@ -25,6 +24,7 @@ from strandline.server.routes import HttpRoute
 from strandline.server.watches import WatchedWork
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.payloads import parse_json
+from strandline.values.written import time_of
 from strandline.work.journal import WorkJournal
 
 ONE: Final = "/work/{journal}"
@@ -103,7 +103,7 @@ def _add_arguments(work: WorkJournal, given: Mapping[str, Any]) -> dict[str, Any
         taken["process_date"] = duration_or_none(delay_s, "delay_s")
     for name in DATES:
         if isinstance(taken.get(name), str):
-            taken[name] = time_from_text(taken[name], name)
+            taken[name] = time_of(taken[name], name)
     taken.setdefault("key", None)
     taken.setdefault("data", None)
     return taken
