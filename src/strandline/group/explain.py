@@ -11,6 +11,7 @@ from typing import Any, Final
 from strandline.group.core.parts import Recipe
 from strandline.group.plan import POST, GroupPlan, Planned
 from strandline.group.statements.api import Held
+from strandline.group.statements.showing import not_restored, undo_text
 
 STEP_WIDTH, STEP_HEIGHT, GAP_X, GAP_Y, EDGE = 150, 34, 60, 18, 20
 EDGES_THINNED_MAX: Final = 2000
@@ -134,7 +135,7 @@ def _required(one: Planned) -> Iterator[str]:
 def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
     before = undo = None
     if one.undo == "automatic" and one.plan is not None:
-        before, undo = one.plan.before and one.plan.before.shown(), one.plan.undo_text
+        before, undo = one.plan.before and one.plan.before.shown(), undo_text(one.plan)
     elif one.undo in ("step", "handler"):
         undo = f"{one.undo} {one.step.undo if isinstance(one.step.undo, str) else getattr(one.step.undo, 'name', '')}"
     elif one.undo == "never":
@@ -151,7 +152,7 @@ def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
         tuple(_place(place) for place in one.holds),
         before,
         undo,
-        one.plan.not_restored if one.plan is not None else (),
+        not_restored(one.plan) if one.plan is not None else (),
         (
             *_required(one),
             *(check.text for check in one.checks),

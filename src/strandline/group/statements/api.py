@@ -216,10 +216,6 @@ class Plan(NamedTuple):
     """That refuse the statement in any case: unknown tables or columns, `table_unsafe`."""
     obstacles: tuple[StatementProblem, ...] = ()
     """Why it cannot be undone by rewriting: `not_invertible`, unless an undo is given or it is irreversible."""
-    not_restored: tuple[str, ...] = ()
-    """For `explain`."""
-    undo_text: str = ""
-    """For `explain`: the statement that puts a row back."""
 
     @property
     def invertible(self) -> bool:

@@ -64,8 +64,6 @@ def _planned(plan: Plan, table: TargetTable, shape: CqlShape, barrier_keep_s: fl
         before=before,
         problems=tuple(problems),
         obstacles=tuple(obstacles),
-        not_restored=("write times", "markers of rows"),
-        undo_text=_undo_text(kind, table, changed),
     )
 
 
@@ -108,12 +106,3 @@ def _before(kind: str, table: TargetTable, shape: CqlShape, columns: tuple[str, 
             term = shape.terms[shape.columns.index(name)]
             pieces += [" AND " * (len(pieces) > 1), texts.quoted(name), " = ", term]
     return joined(*pieces)
-
-
-def _undo_text(kind: str, table: TargetTable, changed: tuple[str, ...]) -> str:
-    where = texts.equal(table.key, [f":{name}" for name in table.key])
-    back = texts.put_back(table.name, changed, [f":before.{name}" for name in changed], where)
-    back = back.replace(" SET ", " USING TIMESTAMP :last + 1 AND TTL :left SET ", 1)
-    if kind == "insert":
-        return f"{texts.remove(table.name, where)}; where a row was: {back}"
-    return back

@@ -59,8 +59,6 @@ class _ChangePlanner:
             rows=tuple(dict.fromkeys(self._rows())),
             problems=(*plan.problems, *self._problems),
             obstacles=(*plan.obstacles, *self._obstacles),
-            not_restored=tuple(self._not_restored()),
-            undo_text=self._undo_text(columns, changed),
         )
 
     def _used(self) -> tuple[str, ...]:
@@ -202,24 +200,3 @@ class _ChangePlanner:
             known = row if len(row) == len(into) else ()
             given = [item._replace(column=into[int(item.column)]) for item in known]
             yield rows_of(self._table, self._table.key, given, writes=True)
-
-    # ------------------------------------------------------------ for explain
-
-    def _not_restored(self) -> Iterable[str]:
-        if self._statement.kind == "insert" and any(column.identity for column in self._table.columns):
-            yield "the number that the target gives next"
-
-    def _undo_text(self, columns: tuple[str, ...], changed: tuple[str, ...]) -> str:
-        if not self._table.key:
-            return ""
-        table = self._table.name
-        where = texts.equal(self._table.key, [f":{name}" for name in self._table.key])
-        removed = texts.remove(table, where)
-        if self._statement.kind == "insert" and self._shape.conflict != "update":
-            return removed
-        back = texts.put_back(table, changed, [f":before.{name}" for name in changed], where)
-        if self._statement.kind == "insert":
-            return f"{removed}; where a row was: {back}"
-        if self._statement.kind == "update":
-            return back
-        return texts.insert(table, columns, [f":before.{name}" for name in columns])

@@ -222,8 +222,6 @@ class _SqlReader:
         elif tree.args.get("alternative") or tree.args.get("ignore"):
             how = "nothing" if str(tree.args.get("alternative")).upper() == "IGNORE" else "replace"
         return Shape(
-            place=cut(text, tokens[:0]).shown(),
-            reference=_reference(table),
             sets=tuple(dict.fromkeys(sets)),
             into=into,
             rows=rows,

@@ -8,7 +8,7 @@ The server ends a transaction whose client has stopped, before another processor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -22,7 +22,7 @@ from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import DISCARD_PLANS, OTHER_SESSION, Connection, TimedOut
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.group.statements.api import OURS, Dialect, Plan, TargetTable
-from strandline.group.statements.binding import Bound, Unbound, bound
+from strandline.group.statements.binding import Bound
 from strandline.group.statements.texts import named, quoted
 from strandline.group.target import Failed, Limits, Owner, Rows
 from strandline.group.targets import postgres_values
@@ -173,20 +173,12 @@ class PostgresTarget(SqlSteps):
 
     # ------------------------------------------------------------ reading
 
-    def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
-        try:
-            asked = bound(plan.statement.template, values, "postgres", limits.rows_max)
-        except Unbound as error:
-            return Failed("binding", str(error))
-
+    def queried(self, asked: Bound, plan: Plan, limits: Limits) -> Rows:
         def rows(connection: Connection) -> Rows:
             connection.timeout_s = limits.timeout_s
             return _queried(connection, [_BEGIN_READ_ONLY], asked, [_COMMIT], plan, limits.rows_max)
 
-        try:
-            return self._reading(rows)
-        except SqlRefused as error:
-            return error.failed
+        return self._reading(rows)
 
     def described(self, ask: Ask, name: str) -> TargetTable | None:
         return table_of(ask, name)
@@ -258,7 +250,7 @@ class _PostgresChanges:
         return statement
 
     def _ours(self, name: str, values: Sequence[Any]) -> Ours:
-        return Ours(_encoded_text(name, self._schema), tuple(values))
+        return Ours(_text(name, self._schema).encode(), tuple(values))
 
     def _asked(self, call: Call) -> Answer:
         """The answer to a call: it may be here already."""
@@ -398,13 +390,9 @@ def _outdated(connection: Connection, error: psycopg.Error) -> bool:
     return False
 
 
+@lru_cache
 def _text(name: str, schema: str) -> str:
     return statement(_OURS, name, "postgres").replace("{schema}", quoted(schema))
-
-
-@lru_cache
-def _encoded_text(name: str, schema: str) -> bytes:
-    return _text(name, schema).encode()
 
 
 def _said(error: psycopg.Error) -> str:

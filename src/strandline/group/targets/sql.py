@@ -176,7 +176,17 @@ class SqlSteps(ABC):
     def reading(self, read: Callable[[Ask], T]) -> T:
         """Do this, which changes nothing."""
 
-    # ------------------------------------------------------------ tables
+    @abstractmethod
+    def queried(self, asked: Bound, plan: Plan, limits: Limits) -> Rows:
+        """Return the rows of the user's query, which changes nothing. May be `SqlRefused`."""
+
+    # ------------------------------------------------------------ tables and queries
+
+    def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
+        try:
+            return self.queried(_bound(plan.statement.template, values, self.dialect, limits), plan, limits)
+        except SqlRefused as error:
+            return error.failed
 
     def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
         found = self.reading(lambda ask: {name: self._table(ask, name) for name in names})
@@ -404,7 +414,7 @@ class SqlSteps(ABC):
         if (step.undo or step.require == "absent") and plan.before is not None:
             suffix = f" LIMIT {limits.rows_max + 1}"
             if self.lock_of:
-                alias = plan.statement.shape.reference if plan.undo != "insert" else ""
+                alias = plan.statement.shape.reference
                 suffix += self.lock_of.format(alias) if alias else self.lock
             before = [Call("image", (_bound(plan.before, values, self.dialect, limits, suffix),))]
         ours: tuple[str, ...] = ()

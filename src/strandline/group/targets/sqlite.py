@@ -8,7 +8,7 @@ holds that lock, and is waited for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -24,7 +24,7 @@ from strandline.backends.sqlite.files import OPEN_FILES
 from strandline.errors import SchemaMismatch, Unavailable, Unsupported, closed, unusable, used_after_fork
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.statements.api import Dialect, Plan, TargetTable
-from strandline.group.statements.binding import Bound, Unbound, bound
+from strandline.group.statements.binding import Bound
 from strandline.group.target import Failed, Limits, Rows
 from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, SqlRefused, SqlSteps
 from strandline.group.targets.sqlite_schema import table_of
@@ -145,22 +145,13 @@ class SqliteTarget(SqlSteps):
 
     # ------------------------------------------------------------ reading
 
-    def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
-        try:
-            asked = bound(plan.statement.template, values, "sqlite", limits.rows_max)
-        except Unbound as error:
-            return Failed("binding", str(error))
+    def queried(self, asked: Bound, plan: Plan, limits: Limits) -> Rows:
         with self._reading() as connection:
             try:
                 with _within(connection, _Clock(limits.timeout_s)):
                     return _queried(connection, asked, plan, limits.rows_max)
-            except SqlRefused as error:
-                return error.failed
             except apsw.Error as error:
-                translated = self._translated(error, connection, "read", limits.timeout_s)
-                if isinstance(translated, SqlRefused):
-                    return translated.failed
-                raise translated from error
+                raise self._translated(error, connection, "read", limits.timeout_s) from error
 
     def described(self, ask: Ask, name: str) -> TargetTable | None:
         return table_of(ask, name)
