@@ -56,6 +56,18 @@ class Answer:
         return tuple((self._result.fname(n) or b"").decode() for n in range(self._result.nfields))
 
 
+class Unsent(Answer):
+    """What stands for the answer to a statement that was not sent: a value of it has no form."""
+
+    __slots__ = ("_wrong",)
+
+    def __init__(self, wrong: DataError) -> None:
+        self._wrong = wrong
+
+    def check(self) -> Answer:
+        raise self._wrong
+
+
 class Ours(NamedTuple):
     """A statement of ours. With values it is prepared: the server knows of what types they are."""
 
@@ -77,10 +89,18 @@ class _Sent(NamedTuple):
 
 def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answer]:
     """Execute statements in order; after one that fails the others are left out. Errors are in the answers."""
+    ready: list[_Sent] = []
+    unsent: list[Answer] = []
+    for one in asked:
+        try:
+            ready.append(_sent(connection, one))
+        except DataError as error:
+            unsent.append(Unsent(error))
+            break
     found: list[PGresult] = []
     group: list[_Sent] = []
     room = AT_ONCE_BYTES
-    for sent in [_sent(connection, one) for one in asked]:
+    for sent in ready:
         size = sent.size
         if size > room:
             found += _small(connection, group)
@@ -94,7 +114,8 @@ def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answe
             break
     else:
         found += _small(connection, group)
-    return [Answer(connection, result) for result in found]
+    made = [Answer(connection, result) for result in found]
+    return made if found and found[-1].status not in _DONE else made + unsent
 
 
 def converted(connection: Connection, one: Bound) -> PostgresRawQuery:

@@ -331,7 +331,10 @@ class SqlSteps(ABC):
             known = plan.statement.understood and plan.undo != "none"
             if not (plan.reads_one or (known and all(rows.key for rows in plan.rows if rows.writes))):
                 break
-            found.append(self._calls(step._replace(plan=plan), step.values))
+            try:
+                found.append(self._calls(step._replace(plan=plan), step.values))
+            except SqlRefused:  # told when it is the step's turn
+                break
         return found
 
     def _do(self, changes: Changes, step: TargetStep, first: list[Call] | None = None) -> Done:
