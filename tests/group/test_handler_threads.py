@@ -25,13 +25,17 @@ class SlowlyTaken(deque[Any]):
 def test_no_call_waits_behind_another_while_a_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second call comes while the only thread takes the first: it has a thread of its own, though that one hangs."""
     monkeypatch.setattr("strandline.group.handlers.deque", SlowlyTaken)
-    handlers = Handlers({"meet": lambda together: {"n": together.wait()}}, "default")
-    handlers.call("meet", Barrier(1)).result(10)
+    handlers = Handlers({}, "default")
+
+    def meet(together: Barrier) -> dict[str, int]:
+        return {"n": together.wait()}
+
+    handlers.run(meet, Barrier(1)).result(10)
     time.sleep(0.05)
     together = Barrier(2, timeout=2)
-    answers = [handlers.call("meet", together)]
+    answers = [handlers.run(meet, together)]
     time.sleep(0.005)
-    answers.append(handlers.call("meet", together))
+    answers.append(handlers.run(meet, together))
     assert sorted((answer.result(10).results or {})["n"] for answer in answers) == [0, 1]
 
 
@@ -40,6 +44,6 @@ def test_a_handler_that_exits_has_answered_and_costs_no_thread() -> None:
     def leave(message: Any) -> None:
         raise SystemExit(3)
 
-    handlers = Handlers({"leave": leave}, "default")
+    handlers = Handlers({}, "default")
     for _ in range(3):
-        assert handlers.call("leave", None).result(5).reason == "SystemExit: 3"
+        assert handlers.run(leave, None).result(5).reason == "SystemExit: 3"

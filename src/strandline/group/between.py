@@ -44,7 +44,7 @@ class SegmentRun:
         """Whether what follows of its rows belongs to the transaction: where that is only looked at, not asked for. A
         rollback step runs once, whatever follows."""
         steps: Sequence[str] = plan.segments.steps.get(name, (name,))
-        self._order: Final = [plan.steps.get(step) or plan.rollback[step] for step in steps]
+        self._order: Final = [plan.step(step) for step in steps]
         self._fresh = {one.name for one in self._order}
         """The steps of which nothing is known before the transaction."""
         self._first = next(one.name for one in self._order if one.plan is not None)
@@ -75,13 +75,13 @@ class SegmentRun:
     def values(self, step: str) -> tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...] | None]:
         if step == self._first:
             self._begin()
-        one, self.at = self._planned(step), step
+        one, self.at = self._plan.step(step), step
         return context(one, self._history.steps), each_of(self._history, one)
 
     def did(self, step: str, done: Done) -> None:
         if step == self._first:
             self._begin()
-        one = self._planned(step)
+        one = self._plan.step(step)
         for type_, payload in result(step, done, self._clock(), query=not one.writes, started=self._started):
             self._add(type_, payload)
         place = self._order.index(one)
@@ -91,9 +91,6 @@ class SegmentRun:
         if (left or self._decides) and self._stops():
             raise Stopped
         self._started = self._clock()
-
-    def _planned(self, step: str) -> Planned:
-        return self._plan.steps.get(step) or self._plan.rollback[step]
 
     def _begin(self) -> None:
         """From the start, perhaps once more."""

@@ -3,7 +3,7 @@
 Pure: no clock, no thread, no input or output. The time is given (microseconds since the group started), and nothing but
 the history tells what happened; so a group goes forward, goes back, and is resumed after a crash by the same decision.
 
-    a handler that the group starts         Start, before anything else
+    a handler that the group starts         Ask, before anything else
     a step whose needs are met              its pre-hook; Run of its segment, which is one transaction with what lies
                                             between its steps; Ask for each question; RecipeDone for each recipe;
                                             Checked once every verdict is in; its post-hook
@@ -76,11 +76,6 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Start the group's own handler in this process."""
-
-
-@dataclass(frozen=True, slots=True)
 class Void:
     """Find out whether a segment ran; one that did not never will."""
 
@@ -110,7 +105,7 @@ class End:
     end: Literal["committed", "rolled_back", "aborted"]
 
 
-Action = Note | Run | Ask | Send | Start | Void | UndoSegment | Decide | End
+Action = Note | Run | Ask | Send | Void | UndoSegment | Decide | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +209,8 @@ class Course(Following):
     course what was applied (`heard`), and which actions are over (`done`).
     """
 
-    def __init__(
-        self, plan: GroupPlan, history: History, rules: Rules, unsure: Container[str] = frozenset(),
-        *, starts: bool = False,
-    ) -> None:  # fmt: skip
-        """`unsure`: segments that may have been sent though the history does not say so. `starts`: the handler that
-        the group starts is one of this process."""
+    def __init__(self, plan: GroupPlan, history: History, rules: Rules, unsure: Container[str] = frozenset()) -> None:
+        """`unsure`: segments that may have been sent though the history does not say so."""
         super().__init__(history)
         self.plan, self._rules, self.unsure = plan, rules, unsure
         self.under: set[Action] = set()
@@ -227,8 +218,7 @@ class Course(Following):
         self.running = 0
         """How many of those are statements."""
         own = plan.group.pre_hook
-        self._own = own if isinstance(own, StartHandler) and (starts or history.decided is None) else None
-        self._starts_here, self.started = starts, self._own is None
+        self._own = own if isinstance(own, StartHandler) and history.decided is None else None
         self._asks: dict[str, Ask] = {}
         """By message: the questions that are under way here."""
         self._to_send = deque(message for message, hook in history.hooks.items() if not hook.done)
@@ -259,7 +249,6 @@ class Course(Following):
         elif type_ == "Answered" and not payload.get("late"):
             self.under.discard(self._asks.pop(payload["message_id"], None))
         elif type_ == "Resolved" or (type_ == "Decided" and payload["decision"] == "rollback"):
-            self.started = True
             self._order = self._begin_back()
         name = payload.get("step", payload.get("segment"))
         if name is None and "message_id" in payload:
@@ -338,10 +327,10 @@ class Course(Following):
             return []
         if history.decided == "commit":
             return self._ended("committed")
-        if self._own is not None and not self.started and (history.failure is None or history.decided is not None):
-            return self._start(self._own, now)
         if history.decided == "rollback":
             return self._back(now)
+        if self._own is not None and history.failure is None:
+            return self._start(self._own, now)
         last = self.plan.segments.last
         if last is not None and history.failure is not None and not self.running and self._may_have_run(last):
             return [Run(last)] if self.is_committed(last) else [Void(last)]
@@ -379,18 +368,16 @@ class Course(Following):
         return found
 
     def _start(self, own: StartHandler, now: int) -> list[Action]:
-        """The group's own handler is started before it goes forward; and before it is resumed going back, which may ask
-        for it."""
-        if self._starts_here:
-            return [Start()]
+        """The group's own handler is started before it goes forward."""
         found: list[Action] = []
         answer = self.answer(Ask(PRE, "start", own.factory, None, "start"), now, found)
         if answer is None:
             return found
-        self.started = True
         if "results" in answer:
+            self._own = None
             return self._next(now)
-        return [not_started(own.name, answer["reason"])]
+        reason = {"reason": "recipe_error", "detail": f"{own.name} did not start: {answer['reason']}"}
+        return [Note("Failed", {"step": PRE, **reason})]
 
     # ------------------------------------------------------------ forward
 
@@ -697,10 +684,6 @@ class Course(Following):
 def failed_note(one: Planned, failed: StepFailed) -> Note:
     payload = {"step": one.name, "reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
     return Note("Result", payload)
-
-
-def not_started(name: str, reason: str) -> Note:
-    return Note("Failed", {"step": PRE, "reason": "recipe_error", "detail": f"{name} did not start: {reason}"})
 
 
 def _of_answer(answer: Payload) -> Verdict:

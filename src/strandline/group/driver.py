@@ -28,14 +28,15 @@ from strandline.group.decide import (
     Rules,
     Run,
     Send,
-    Start,
     UndoSegment,
     Void,
 )
 from strandline.group.execution import Execution, Gone, OpenTarget, undo_result
+from strandline.group.handlers import Handlers
 from strandline.group.history import ENDS, History, Payload
 from strandline.group.lease import StreamPlace
-from strandline.group.messages import Correspondents, Messages
+from strandline.group.mail import Boxes
+from strandline.group.messages import Messages
 from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import FencedLease, GroupRecord
@@ -91,7 +92,8 @@ class Shared:
     settings: GroupSettings
     rules: Rules
     targets: Mapping[str, OpenTarget]
-    whom: Correspondents
+    handlers: Handlers
+    boxes: Boxes
     lease: FencedLease
     clock: Callable[[], int]
     times: Times
@@ -108,7 +110,7 @@ class Tries:
     unknown: bool = False
 
 
-class Drive(Messages):
+class Drive:
     """A group that was admitted and is not over."""
 
     def __init__(
@@ -116,8 +118,8 @@ class Drive(Messages):
         resumed: bool,
     ) -> None:  # fmt: skip
         """`resumed`: the processor before may have begun it."""
-        super().__init__(shared.whom)
         self.shared, self.plan, self.place, self.targets = shared, plan, place, targets
+        self.messages = Messages(self)
         self.taken = not resumed
         """Nothing of the processor before gets into its history any more."""
         self.begun = False
@@ -160,7 +162,7 @@ class Drive(Messages):
     @property
     def busy(self) -> bool:
         """Whether something of it runs here."""
-        return bool(self._active or self.calls)
+        return bool(self._active or self.messages.calls)
 
     def identity(self, target: str) -> str:
         """Of a target, when the group was submitted; its name where nobody recorded that."""
@@ -172,6 +174,7 @@ class Drive(Messages):
         return self.history.code if self.history.started else self.place.code
 
     def now(self) -> int:
+        """Microseconds since the group started."""
         if self._began is None:
             return self.history.ran_us
         return self.history.ran_us + int((time.monotonic() - self._began) * SECOND_US)
@@ -228,8 +231,6 @@ class Drive(Messages):
             self._began = time.monotonic()
         self._wake = None
         with self.lock:
-            if self.plan.group.pre_hook is not None:  # whether its own handler is one of this process is known now
-                self.course = Course(self.plan, self.history, self.shared.rules, self.unsure, starts=self.starts_here)
             if not self.history.started:
                 started: dict[str, Any] = {"fence": self.shared.lease.fence, "place": self.place.n}
                 if self.place.code:
@@ -264,6 +265,7 @@ class Drive(Messages):
     # ------------------------------------------------------------ threads
 
     def go_on(self, work: Work | None = None) -> None:
+        """Do this in a thread of the pool, and then what comes next."""
         with self.lock:
             if not self.busy:
                 self.shared.host.entered(self)
@@ -271,10 +273,8 @@ class Drive(Messages):
         self.shared.host.submit(self, work)
 
     def later(self, seconds: float, work: Work) -> None:
+        """The same after a while, in which nobody holds a thread."""
         self.shared.host.later(seconds, partial(self.go_on, work))
-
-    def changed(self) -> None:
-        self.shared.host.changed()
 
     def go(self, work: Work | None) -> None:
         """Do this, then what comes next, until there is nothing more for this thread."""
@@ -314,7 +314,7 @@ class Drive(Messages):
                 return found
             for note in notes:
                 if note.type == "Answered" and note.payload["answer"].get("timed_out"):
-                    self.timed_out(note.payload["message_id"])
+                    self.messages.timed_out(note.payload["message_id"])
                 self.add(note.type, note.payload)
 
     def _share_out(self, actions: list[Action]) -> Work | None:
@@ -325,11 +325,11 @@ class Drive(Messages):
         rest = []
         for action in actions:
             if isinstance(action, Send):
-                self.send(action)
+                self.messages.send(action)
             elif not isinstance(action, Ask):
                 rest.append(action)
         if asks := [action for action in actions if isinstance(action, Ask)]:
-            self.ask(asks)
+            self.messages.ask(asks)
         for action in rest[1:]:
             self.go_on(partial(self._do, action))
         return partial(self._do, rest[0]) if rest else None
@@ -343,7 +343,7 @@ class Drive(Messages):
         if at is not None and (self._wake is None or at < self._wake):
             self._wake = at
             self.shared.host.wake(self, max(0.0, (at - self.now()) / SECOND_US))
-        if self.calls:
+        if self.messages.calls:
             return
         if self.begun and self.course.waits_for_operator and not self._tries:
             self.parked, self.begun = True, False
@@ -384,6 +384,7 @@ class Drive(Messages):
             self.shared.host.left(self)
 
     def add(self, type_: str, payload: Payload) -> None:
+        """Make an event. The lock is held."""
         self.record.add(type_, payload)
         self.course.heard(type_, payload)
 
@@ -397,8 +398,6 @@ class Drive(Messages):
             self._undo(action)
         elif isinstance(action, Void):
             self._void(action)
-        elif isinstance(action, Start):
-            self.start(action)
         elif isinstance(action, Decide):
             self._decide(action)
         elif isinstance(action, End):
@@ -431,7 +430,7 @@ class Drive(Messages):
         decides = name == self.plan.segments.last
         if forward and self._failed(name):
             return self._over(action)
-        steps = [self.execution.planned(step) for step in self.plan.segments.steps.get(name, (name,))]
+        steps = [self.plan.step(step) for step in self.plan.segments.steps.get(name, (name,))]
         target = next(one.target for one in steps if one.target is not None)
         together = any(one.writes and one.sql_target for one in steps)
         if forward and together:
@@ -476,13 +475,13 @@ class Drive(Messages):
     def _tried_again(self, action: Run, step: str, failed: StepFailed, *, forward: bool) -> bool:
         """Whether a segment is to be tried again: so often; an irreversible one, and the last one, until the answer is
         definite; going back, for as long as a target that is away is waited for."""
-        one, tries = self.execution.planned(step), self._tries_of(action)
+        one, tries = self.plan.step(step), self._tries_of(action)
         decides = forward and action.segment == self.plan.segments.last
         failed.unknown = tries.unknown = tries.unknown or failed.unknown
         if forward and failed.away and failed.retry and not failed.unknown and self._changed_nothing():
             if one.target is not None:
                 self.shared.host.lost(one.target, failed.detail)
-            if not self.calls and self._active == 1 and not self.history.final:
+            if not self.messages.calls and self._active == 1 and not self.history.final:
                 self._put_aside(action)
             else:
                 self._again(action)
@@ -552,16 +551,16 @@ class Drive(Messages):
     def _decide(self, action: Decide) -> None:
         payload = {"decision": "rollback", "step": action.step, "reason": action.reason}
         with self.lock:
-            self.calls.clear()
+            self.messages.calls.clear()
             self._over(action, ("Decided", {**payload, "detail": action.detail[:10_000]}))
         self.record.flush()
         reached("decided")
 
     def _end(self, action: End) -> None:
         with self.lock:
-            self.calls.clear()
+            self.messages.calls.clear()
             self._over(action, ("Ended", {"end": action.end}))
         self.record.flush()
         reached("ended")
         self.shared.host.ended(self)
-        self.stop_handlers()
+        self.messages.stop_handlers()

@@ -78,9 +78,6 @@ class Execution:
         """Of targets without transactions, without steps whose cells are to stay: the rows that each write changed."""
         self._cells_lock = Lock()
 
-    def planned(self, step: str) -> Planned:
-        return self._plan.steps.get(step) or self._plan.rollback[step]
-
     def step_id(self, step: str) -> StepId:
         return StepId(self._history.id, self._history.life, self._history.hash, step)
 
@@ -103,7 +100,7 @@ class Execution:
     def executed_together(self, run: SegmentRun, target: str) -> Events:
         """Execute a segment in one transaction; the events that tell of it. `Stopped` if the group has failed."""
         opened = self._targets[target]
-        self._intend(self.planned(run.at))
+        self._intend(self._plan.step(run.at))
         reached("step.before")
         segment = run.segment(self._lease.fence)
         ran = self._called(lambda: cast(SqlTarget, opened.target).run_segment(opened.owner, segment, run))
@@ -163,7 +160,7 @@ class Execution:
         """Put back what a segment changed; what came of each step that nothing holds back."""
         undo = self._history.undo
         left = (name for name in self._plan.segments.steps[segment] if name in undo and undo[name].state != "undone")
-        steps = [self.planned(name) for name in left]
+        steps = [self._plan.step(name) for name in left]
         told = {one.name: self._history.undo[one.name].how for one in steps}
         opened = self._targets[steps[0].target or ""]
         on_conflict = cast(OnConflict, self._plan.group.on_conflict or self._settings.on_conflict)

@@ -47,18 +47,8 @@ class Handlers:
         self.hung: dict[str, str] = {}
         """Message ids of calls that did not return in time, and whom they went to."""
 
-    def call(self, name: str, message: Any, more: Mapping[str, Callee] | None = None) -> Future[HandlerAnswer]:
-        """Call a handler, one of `more` too; the future is told its answer, whenever that comes."""
-        callee = (more or {}).get(name) or self.registry.get(name)
-        if callee is not None:
-            return self.run(callee, message)
-        answer: Future[HandlerAnswer] = Future()
-        known = ", ".join(sorted(self.registry)) or "none"
-        answer.set_result(HandlerAnswer(None, f"there is no handler {name!r}; known are: {known}"))
-        return answer
-
     def run(self, callee: Callee, message: Any) -> Future[HandlerAnswer]:
-        """Call this, in a thread."""
+        """Call this in a thread. The future is told its answer, whenever that comes."""
         answer: Future[HandlerAnswer] = Future()
         with self._changed:
             self._calls.append((callee, message, answer))

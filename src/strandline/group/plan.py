@@ -119,6 +119,10 @@ class GroupPlan(NamedTuple):
     warnings: tuple[str, ...] = ()
     segments: Segments = Segments({}, {})
 
+    def step(self, name: str) -> Planned:
+        """A step, going forward or back."""
+        return self.steps.get(name) or self.rollback[name]
+
     @property
     def whole(self) -> str | None:
         """The target on which all of it is one transaction, if it is."""

@@ -37,7 +37,6 @@ from strandline.group.holding import still_held
 from strandline.group.inbox import Inbox, Message
 from strandline.group.lease import StreamPlace
 from strandline.group.mail import WORK, box_of, code_named
-from strandline.group.messages import Correspondents
 from strandline.group.names import inbox_key, stream_key
 from strandline.group.plan import GroupPlan
 from strandline.group.record import GroupRecord
@@ -156,7 +155,7 @@ class _Turn:
         self._fences = Fences(self._groups, lease, lambda: list(self._open), self._submit, self.later, self.changed)
         self._shared = Shared(
             self._journal, settings, rules, self._fences.there,
-            Correspondents(handlers, self._groups.box, settings, clock), lease, clock, self._times, self,
+            handlers, self._groups.box, lease, clock, self._times, self,
         )  # fmt: skip
         self._done: dict[str, Drive] = {}
         """Those of them that have ended; hooks may be under way."""
@@ -663,7 +662,7 @@ class _Turn:
     def _tell(self, one: Drive, message: Message) -> bool:
         """Let a message act. False if it has to wait: its group still runs, or runs again after another resolve."""
         if message["type"] in ("Answer", "Ack"):
-            one.hear(message)
+            one.messages.hear(message)
             one.poke()
         elif message["type"] == "Cancel":
             one.cancel()
