@@ -215,7 +215,7 @@ def test_a_processor_hears_on_after_a_bug(world: World, monkeypatch: pytest.Monk
     newest = log.newest
 
     def broken(*given: Any, **more: Any) -> Any:
-        if current_thread().name == "strandline-follow" and not met.is_set():
+        if current_thread().name == "strandline-handler" and not met.is_set():
             met.set()
             raise ZeroDivisionError
         return newest(*given, **more)

@@ -313,7 +313,7 @@ def test_a_processor_that_is_stopped_brings_to_an_end_what_runs(here: World) -> 
         here.plain.submit(g)
         assert inside.wait(20)
         running.processor.stop()
-        until(lambda: all(thread.name != "strandline-follow" for thread in threading.enumerate()))
+        until(lambda: not here.plain.near.running)
         time.sleep(0.05)
         go.set()
     assert here.plain.get("g").state == "committed"

@@ -7,7 +7,6 @@ is refused: it could wait for itself.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -20,7 +19,8 @@ from strandline.group.core.names import is_name
 from strandline.group.core.parts import Produced, Refused
 from strandline.plain_calls import check_plain, check_ran
 
-THREADS: Final = 32
+THREADS: Final = 33
+"""One of them waits for news in the log."""
 IDLE_S: Final = 5.0
 Callee = Callable[[Any], Any]
 _here = threading.local()
@@ -120,8 +120,3 @@ def check_not_inside(stream: str) -> None:
             code="wait_in_handler",
             hint="submit and return; or use another stream",
         )
-
-
-def boot_clock() -> float:
-    """Seconds that no setting of the clock moves, and that pass while the machine sleeps, where it can tell."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -15,13 +15,12 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from threading import Event as Signal
 from threading import Lock, Thread
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import LeaseLost, SeqNrConflict, StrandlineError, Unavailable
-from strandline.group.handlers import boot_clock
 from strandline.group.names import lease_key
 from strandline.group.points import reached
 from strandline.journal.journal import Journal
@@ -37,7 +36,6 @@ class StreamPlace(NamedTuple):
     """An entry of the stream that is a group's."""
 
     n: int
-    """0 if nobody remembers: the group's history knows."""
     id: str
     code: Mapping[str, str]
     """The versions of code that are in force there: by name, `name@version`."""
@@ -83,21 +81,10 @@ class LastBeat(StreamProgress):
 def said(journal: Journal, stream: str) -> LastBeat:
     """What a stream's lease says now."""
     for event in journal.read(lease_key(stream), limit=1, backwards=True):
-        told = event.payload
-        places = told.get("places", {})
-        return LastBeat(
-            done_to=told["done_to"], horizon=told.get("horizon", 0), code=told.get("code", {}),
-            open={id_: _place(id_, places) for id_ in told["open"]},
-            replaced=tuple(told.get("replaced", ())), away=told.get("away", {}),
-            behind=told.get("behind", {}),
-            fence=told["fence"], holder=told["holder"], seq_nr=event.seq_nr, since=told["since"],
-        )  # fmt: skip
+        told: dict[str, Any] = dict(event.payload)
+        told["open"] = {id_: StreamPlace(n, id_, code) for id_, (n, code) in told["open"].items()}
+        return LastBeat(**{**told, "replaced": tuple(told["replaced"])}, seq_nr=event.seq_nr)
     return LastBeat()
-
-
-def _place(id_: str, places: Mapping[str, Any]) -> StreamPlace:
-    n, code = places.get(id_, (0, {}))
-    return StreamPlace(n, id_, code)
 
 
 class StreamLease:
@@ -182,14 +169,9 @@ class StreamLease:
 
     def _append(self, more: Mapping[str, Any]) -> None:
         progress = self.progress
-        told = {
-            "fence": self.fence, "holder": self.holder, "done_to": progress.done_to,
-            "open": list(progress.open), "since": self._since, "horizon": progress.horizon,
-            "places": {id_: [place.n, dict(place.code)] for id_, place in progress.open.items() if place.n},
-            "code": dict(progress.code),
-            "replaced": list(progress.replaced), "away": dict(progress.away),
-            "behind": dict(progress.behind), **more,
-        }  # fmt: skip
+        told = {one.name: getattr(progress, one.name) for one in fields(progress)}
+        told["open"] = {id_: [place.n, place.code] for id_, place in progress.open.items()}
+        told |= {"fence": self.fence, "holder": self.holder, "since": self._since, **more}
         began = boot_clock()
         answer = self._journal.append_reserved(lease_key(self.stream), [Event("Held", told)], expected=self._seq_nr)
         self._seq_nr = answer.last or self._seq_nr + 1
@@ -254,3 +236,8 @@ def take(
         else:
             if now != found:
                 found, still = now, boot_clock()
+
+
+def boot_clock() -> float:
+    """Seconds that no setting of the clock moves, and that pass while the machine sleeps, where it can tell."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -9,7 +9,8 @@ A target that is away holds up its own groups, and those behind them on their ro
 
     threads    the caller's: the loop, which reads stream and inbox and has the timers
                a pool, for whatever asks a database: statements, appends of groups (`driver`), fences
-               handlers (`handlers`), and two that only wait: for news in the log, for the next beat of the lease
+               those of `handlers`, for whatever may wait: handlers, messages to others, news in the log
+               one for the beat of the lease, which waits for nothing else
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock
 from typing import TYPE_CHECKING, Final
 
 from strandline.errors import InvalidGroup, StrandlineError, Unavailable
@@ -31,7 +32,7 @@ from strandline.group.decide import Rules
 from strandline.group.driver import Drive, Shared, Work
 from strandline.group.execution import OpenTarget
 from strandline.group.fences import Fences
-from strandline.group.handlers import Handlers
+from strandline.group.handlers import HandlerAnswer, Handlers
 from strandline.group.history import ENDS, History
 from strandline.group.holding import still_held
 from strandline.group.inbox import Inbox, Message
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
 BEHIND_MAX: Final = 100
 SEGMENTS: Final = True
 """Tests compare segments with the same groups of which each step is a segment of its own."""
-LOADED_HERE_MAX: Final = 8
+LOADING_MAX: Final = 8
+"""Threads that load histories side by side."""
 FOLLOW_S: Final = 0.1
 PAUSE_S: Final = 0.02
 """While groups run, what comes within this time is looked at together."""
@@ -144,8 +146,7 @@ class _Turn:
         self._journal, self._changed, self._near = processor._journal, processor._changed, self._groups.near
         self._targets: dict[str, OpenTarget] = {}
         """Those that are there, as far as the loop has seen it."""
-        handlers = Handlers(self._groups.handlers, self._groups.stream)
-        self._groups.calls = handlers
+        self._handlers = self._groups.calls = Handlers(self._groups.handlers, self._groups.stream)
         clock, settings = self._groups.clock, self._settings
         rules = Rules(
             settings.deadline_s, settings.answer_timeout_s, settings.statement_timeout_s, settings.undo_retries
@@ -155,7 +156,7 @@ class _Turn:
         self._fences = Fences(self._groups, lease, lambda: list(self._open), self._submit, self.later, self.changed)
         self._shared = Shared(
             self._journal, settings, rules, self._fences.there,
-            handlers, self._groups.box, lease, clock, self._times, self,
+            self._handlers, self._groups.box, lease, clock, self._times, self,
         )  # fmt: skip
         self._done: dict[str, Drive] = {}
         """Those of them that have ended; hooks may be under way."""
@@ -182,8 +183,7 @@ class _Turn:
         self._timed = 0
         self._timing = Lock()
         self._error: BaseException | None = None
-        self._follower = Thread(target=self._follow, name="strandline-follow", daemon=True)
-        self._following = True
+        self._follower: Future[HandlerAnswer] | None = None
         self._ending = False
         self._begun = False
 
@@ -261,7 +261,7 @@ class _Turn:
         """Fence the one before, as far as its targets are there."""
         self._near.start(self)
         self._fences.begin()
-        self._follower.start()
+        self._follower = self._handlers.run(self._follow, None)
 
     def _admit_first(self) -> None:
         """Admit what the one before may have begun."""
@@ -285,11 +285,27 @@ class _Turn:
         self._fences.admitted()
 
     def _loaded(self, ids: Iterable[str]) -> dict[str, History | None]:
-        wanted = list(dict.fromkeys(ids))
-        if len(wanted) <= LOADED_HERE_MAX:
-            return {id_: self._groups.load(id_) for id_ in wanted}
-        with ThreadPoolExecutor(LOADED_HERE_MAX, thread_name_prefix="strandline-load") as pool:
-            return dict(zip(wanted, pool.map(self._groups.load, wanted), strict=True))
+        """Load histories, with the help of such threads of the pool as have nothing else to do."""
+        wanted, found = deque(dict.fromkeys(ids)), dict[str, History | None]()
+
+        def load() -> None:
+            while wanted:
+                try:
+                    id_ = wanted.popleft()
+                except IndexError:  # another thread has taken the last one
+                    return
+                found[id_] = self._groups.load(id_)
+
+        helpers = [self._pool.submit(load) for _ in range(min(LOADING_MAX, len(wanted) // LOADING_MAX))]
+        try:
+            load()
+        finally:
+            wanted.clear()
+            running = [one for one in helpers if not one.cancel()]
+            wait(running)
+        for one in running:
+            one.result()
+        return found
 
     def _look_for_targets(self) -> None:
         """Targets that came or went, and groups that were taken over since."""
@@ -393,13 +409,12 @@ class _Turn:
 
     def end(self) -> None:
         """Let what runs come to its end, or to where it waits for somebody else."""
-        self._following = False
         with self._changed:
             self._ending = True
         self._near.stop(self)
         self._fences.end()
-        if self._follower.ident is not None:
-            self._follower.join()
+        if self._follower is not None:
+            self._follower.result()
         with self._changed:
             self._changed.wait_for(lambda: not self._busy or self._error is not None)
         self._times.settle()
@@ -414,13 +429,13 @@ class _Turn:
             if error is self._error:
                 raise
 
-    def _follow(self) -> None:
+    def _follow(self, _: None) -> None:
         """Wake the loop when something comes into stream or inbox."""
         log = self._groups.log
         keys = (stream_key(self._groups.stream), inbox_key(self._groups.stream))
         partitions = {key_partition(key, log.partitions) for key in keys}
         after = dict.fromkeys(partitions, -2)
-        while self._following:
+        while not self._ending:
             try:
                 newest = log.newest()
                 now = {partition: newest[partition] for partition in partitions}
