@@ -13,19 +13,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import UUID
 
 from strandline.errors import CycleFound, InvalidInput, shown
 from strandline.group import checks as checking
 from strandline.group.checks import Check
-from strandline.group.core.encoding import encoded
-from strandline.group.core.expression import compiled
+from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.graph import Graph
 from strandline.group.core.names import Problem, bad_id, bad_name, is_id, is_name, of_error, refusal
 from strandline.group.core.parts import RESERVED_RECIPES, SECONDS, Dep, Handler, Hook, Kind, Need, Recipe, StartHandler
-from strandline.group.misfits import fitting, hook_problems, listed
-from strandline.group.problems import bad_fields, bad_settings, problems_of, unknown_fields
+from strandline.group.decoder import PARTS, START, Decoder, listed
+from strandline.group.problems import bad_fields, bad_settings, problems_of
 from strandline.group.settings import GroupSettings
 from strandline.group.target import OnConflict
 from strandline.settings import within
@@ -94,12 +93,17 @@ class Group:
         """`id` tells it from all others: `event.derived_id()` in a projection, `claim.append_id` in a worker."""
         self.id = str(id) if isinstance(id, UUID) else id
         self.deadline_s, self.on_conflict = deadline_s, on_conflict
-        self.pre_hook = Hook(pre_hook) if isinstance(pre_hook, str) else pre_hook
-        self.post_hook = Hook(post_hook) if isinstance(post_hook, str) else post_hook
         self.steps: dict[str, Step] = {}
         self.graph = Graph()
         self.slips: list[Problem] = []
         """What could not become part of it."""
+        self.pre_hook: Hook | StartHandler | None = self._hook("pre_hook", pre_hook)
+        self.post_hook: Hook | None = self._hook("post_hook", post_hook)
+
+    def _hook(self, name: str, given: Any, *, json: bool = False) -> Any:
+        started = isinstance(given, StartHandler) or (isinstance(given, dict) and "factory" in given)
+        part = START if name == "pre_hook" and started else PARTS[name]
+        return None if given is None else Decoder(None, self.slips, json=json).part(name, part, given)
 
     # ------------------------------------------------------------ steps
 
@@ -125,9 +129,10 @@ class Group:
         return self._add("empty", name, None, None, more)
 
     def _add(
-        self, kind: Kind, name: str, statement: str | None, values: Mapping[str, Any] | None, more: Mapping[str, Any]
-    ) -> Step:
-        step = _step(kind, name, statement, values, more, self.slips)
+        self, kind: Kind, name: str, statement: str | None, values: Mapping[str, Any] | None, more: Mapping[str, Any],
+        *, json: bool = False,
+    ) -> Step:  # fmt: skip
+        step = _step(kind, name, statement, values, more, Decoder(name, self.slips, json=json))
         if not is_name(name):
             self.slips.append(bad_name(name, "step"))
             return step
@@ -180,9 +185,35 @@ class Group:
     @classmethod
     def of(cls, made: Any, *, checked: bool = False) -> Group:
         """A group from JSON values; `checked`: they are a group's that was found right."""
-        from strandline.group.reading import read
+        if not isinstance(made, dict) or made.get("form", FORM) != FORM:
+            raise refusal([Problem("value", None, f"not a group of form {FORM}")], "?")
+        group = cls(made.get("id", ""), deadline_s=made.get("deadline_s"), on_conflict=made.get("on_conflict"))
+        Decoder(None, group.slips, json=True).known(made, _OF_GROUP)
+        group.pre_hook = group._hook("pre_hook", made.get("pre_hook"), json=True)
+        group.post_hook = group._hook("post_hook", made.get("post_hook"), json=True)
+        steps = made.get("steps")
+        for step in steps if isinstance(steps, list) else []:
+            group._add_json(step)
+        if problems := group.slips if checked else group.problems():
+            raise refusal(problems, group.id)
+        return group
 
-        return read(cls, made, checked=checked)
+    def _add_json(self, made: Any) -> None:
+        if not isinstance(made, dict) or made.get("kind") not in get_args(Kind):
+            kinds = ", ".join(get_args(Kind))
+            self.slips.append(Problem("value", None, f"not a step: {shown(made)}; kinds are {kinds}"))
+            return
+        given = {name: value for name, value in made.items() if value is not None}
+        kind, name, statement = given.pop("kind"), given.pop("name", ""), given.pop("statement", None)
+        label = name if isinstance(name, str) else None
+        try:
+            self._add(kind, name, statement, decoded(given.pop("values", {})), given, json=True)
+        except CycleFound as error:
+            self.slips.extend(error.problems)
+        except InvalidInput as error:
+            self.slips.append(of_error(error, label))
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            self.slips.append(Problem("value", label, f"cannot be read: {error}"))
 
     @property
     def hash(self) -> str:
@@ -206,8 +237,6 @@ class Group:
         own = {"deadline_s": self.deadline_s, "on_conflict": self.on_conflict}
         found += bad_settings(GroupSettings, {name: value for name, value in own.items() if value is not None}, None)
         found += [*bad_fields(self.pre_hook, None), *bad_fields(self.post_hook, None)]
-        found += hook_problems("pre_hook", self.pre_hook, (Hook, StartHandler))
-        found += hook_problems("post_hook", self.post_hook, (Hook,))
         for step in self.steps.values():
             found += self._problems_of(step)
         irreversible = [step.name for step in self.steps.values() if step.irreversible]
@@ -277,56 +306,19 @@ def _cycle(names: list[str]) -> CycleFound:
 
 
 def _step(
-    kind: Kind,
-    name: str,
-    statement: str | None,
-    values: Mapping[str, Any] | None,
-    more: Mapping[str, Any],
-    slips: list[Problem],
-) -> Step:
-    given = dict(more)
-    label = name if isinstance(name, str) else None
-    slips += unknown_fields(given, _OPTIONS, label)
-    given["depends_on"] = [_dep(one) for one in listed(given.get("depends_on"))]
-    for hook in ("pre_hook", "post_hook"):
-        if isinstance(given.get(hook), str):
-            given[hook] = Hook(given[hook])
-    given = fitting(given, label, slips)
-    if values is not None and not isinstance(values, Mapping):
-        slips.append(
-            Problem(
-                "setting", label, f"values: {shown(values)} is no mapping; give {{'id': 7}} for :id in the statement"
-            )
-        )
-        values = None
-    checks = listed(given.pop("checks", None))
+    kind: Kind, name: str, statement: str | None, values: Mapping[str, Any] | None, more: Mapping[str, Any],
+    decoder: Decoder,
+) -> Step:  # fmt: skip
+    behind = [one.name if isinstance(one, Step) else one for one in listed(more.get("depends_on"))]
+    given = decoder.options({**more, "depends_on": behind}, _OPTIONS)
     if (success := given.pop("success", None)) is not None:
-        checks.insert(0, checking.is_true(success))
-    for recipe in (recipes := listed(given.pop("recipes", None))):
-        if recipe.expression is not None:
-            compiled(recipe.expression)
-    return Step(
-        name=name,
-        kind=kind,
-        statement=statement,
-        values=dict(values or {}),
-        depends_on=tuple(given.pop("depends_on")),
-        recipes=tuple(recipes),
-        needs=tuple(given.pop("needs", ())),
-        checks=tuple(checks),
-        execute_on_failure=tuple(given.pop("execute_on_failure", ())),
-        touches=tuple((*one[:2], dict(one[2])) for one in given.pop("touches", ())),
-        **given,
-    )
-
-
-def _dep(given: Any) -> Any:
-    """A step is named, or given as it was returned."""
-    return Dep(given) if isinstance(given, str) else Dep(given.name) if isinstance(given, Step) else given
+        given["checks"] = (checking.is_true(success), *given.get("checks", ()))
+    return Step(name=name, kind=kind, statement=statement, values=decoder.values(values), **given)
 
 
 _FIXED: Final = {"name", "kind", "statement", "values"}
 _OPTIONS: Final = frozenset(one.name for one in fields(Step)) - _FIXED | {"success"}
+_OF_GROUP: Final = frozenset({"form", "id", "deadline_s", "on_conflict", "pre_hook", "post_hook", "steps"})
 
 
 # ---------------------------------------------------------------- to JSON

@@ -34,12 +34,12 @@ from strandline.group.decide import (
 from strandline.group.execution import Execution, Gone, OpenTarget, undo_result
 from strandline.group.handlers import Handlers
 from strandline.group.history import ENDS, History, Payload
-from strandline.group.lease import StreamPlace
+from strandline.group.lease import StreamLease, StreamPlace
 from strandline.group.mail import Boxes
 from strandline.group.messages import Messages
 from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
-from strandline.group.record import FencedLease, GroupRecord
+from strandline.group.record import GroupRecord
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
 from strandline.group.target import NotUndone, Undone
 from strandline.group.times import Times
@@ -94,7 +94,7 @@ class Shared:
     targets: Mapping[str, OpenTarget]
     handlers: Handlers
     boxes: Boxes
-    lease: FencedLease
+    lease: StreamLease
     clock: Callable[[], int]
     times: Times
     host: GroupHost

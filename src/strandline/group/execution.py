@@ -19,9 +19,10 @@ from strandline.group.cells import RowState
 from strandline.group.core.encoding import encoded, readable
 from strandline.group.core.step import StepFailed, context
 from strandline.group.history import History, Payload, result
+from strandline.group.lease import StreamLease
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.points import reached
-from strandline.group.record import FencedLease, GroupRecord
+from strandline.group.record import GroupRecord
 from strandline.group.settings import GroupSettings
 from strandline.group.target import (
     CellTarget,
@@ -69,7 +70,7 @@ class Execution:
 
     def __init__(
         self, plan: GroupPlan, record: GroupRecord, targets: Mapping[str, OpenTarget], settings: GroupSettings,
-        lease: FencedLease, times: Times, clock: Callable[[], int],
+        lease: StreamLease, times: Times, clock: Callable[[], int],
     ) -> None:  # fmt: skip
         self._plan, self._record, self._targets, self._settings = plan, record, targets, settings
         self._lease, self._times, self._clock = lease, times, clock

@@ -479,7 +479,3 @@ def folded(id_: str, entries: Iterable[tuple[HistoryEvent, int, int]]) -> Histor
 def packed(entries: Iterable[HistoryEvent]) -> bytes:
     """Entries as one text."""
     return orjson.dumps([[entry.n, entry.type, entry.payload] for entry in entries])
-
-
-def unpacked(data: bytes) -> list[HistoryEvent]:
-    return [HistoryEvent(n, type_, payload) for n, type_, payload in orjson.loads(data)] if data else []

@@ -11,12 +11,11 @@ that does so before it took the group says so (`forget`), and what others may ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from threading import Event, Lock
 from typing import Final
 from weakref import WeakValueDictionary
 
-from strandline.group.history import History, HistoryEvent, packed, unpacked
+from strandline.group.history import History, HistoryEvent, folded, packed
 from strandline.group.outcome import Outcome, outcome_of
 
 BYTES_MAX: Final = 32 * 2**20
@@ -52,10 +51,11 @@ class Ending:
 class Slip:
     """One call of submit, and what it hands over."""
 
-    __slots__ = ("events", "id", "life")
+    __slots__ = ("entries", "id", "life", "size")
 
     def __init__(self, id_: str) -> None:
-        self.id, self.life, self.events = id_, 0, b""
+        self.id, self.life, self.size = id_, 0, 0
+        self.entries: list[HistoryEvent] = []
 
 
 class InProcess:
@@ -96,15 +96,15 @@ class InProcess:
                 self._slips.setdefault(id_, slip)
         return slip
 
-    def define(self, slip: Slip, life: int | None, entries: Iterable[HistoryEvent]) -> None:
+    def define(self, slip: Slip, life: int | None, entries: list[HistoryEvent]) -> None:
         """These are its first events, and all that there are, unless somebody said otherwise meanwhile."""
         if self._slips.get(slip.id) is not slip or life is None:
             return
-        events = packed(entries)
+        size = len(packed(entries))
         with self._lock:
-            if self._slips.get(slip.id) is slip and self._bytes + len(events) <= BYTES_MAX:
-                slip.life, slip.events = life, events
-                self._bytes += len(events)
+            if self._slips.get(slip.id) is slip and self._bytes + size <= BYTES_MAX:
+                slip.life, slip.entries, slip.size = life, entries, size
+                self._bytes += size
 
     def forget(self, id_: str) -> None:
         """The log may have something else of a group than was, or will be, handed over."""
@@ -113,17 +113,12 @@ class InProcess:
     def take(self, id_: str) -> History | None:
         """The history of a group that was submitted here and not taken yet; None: the log has it."""
         slip = self._pop(id_)
-        if slip is None or not slip.events:
-            return None
-        history = History(id_, slip.life)
-        for entry in unpacked(slip.events):
-            history.apply(entry)
-        return history
+        return None if slip is None else folded(id_, ((entry, slip.life, 0) for entry in slip.entries))
 
     def _pop(self, id_: str) -> Slip | None:
         with self._lock:
             slip = self._slips.pop(id_, None)
-            self._bytes -= 0 if slip is None else len(slip.events)
+            self._bytes -= 0 if slip is None else slip.size
             return slip
 
     # ------------------------------------------------------------ from the processor to those who wait

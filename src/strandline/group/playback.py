@@ -6,21 +6,17 @@ The first difference is named: a value that was changed afterwards, or a rule th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from strandline.errors import InvalidExpression
 from strandline.group.checks import verdict
-from strandline.group.core.binding import UnboundParameter, bound
-from strandline.group.core.encoding import encoded
-from strandline.group.core.expression import compiled
-from strandline.group.core.parts import Data
+from strandline.group.core.encoding import decoded, encoded
+from strandline.group.core.parts import Data, Recipe
 from strandline.group.core.scope import Scope
+from strandline.group.core.step import VALUE, States, StepFailed, evaluated, scope_of
 from strandline.group.history import History
 from strandline.group.plan import GroupPlan, Planned
-
-_NOTHING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +39,34 @@ def verified(history: History, plan: GroupPlan) -> Played:
 
 
 def _differences(history: History, plan: GroupPlan) -> Iterator[str]:
+    states = {name: history.step(name) for name in (*plan.steps, *plan.rollback)}
     for name, one in plan.steps.items():
-        yield from _of_step(history, one, name)
+        yield from _of_step(states, one, name)
     if history.decided == "commit":
-        wrong = [name for name in plan.steps if history.step(name).reason is not None]
+        wrong = [name for name in plan.steps if states[name].reason is not None]
         if wrong:
-            yield f"decision: commit, though {wrong[0]} failed with {history.step(wrong[0]).reason}"
+            yield f"decision: commit, though {wrong[0]} failed with {states[wrong[0]].reason}"
     elif history.decided == "rollback" and history.failed_step in plan.steps:
-        reason = history.step(str(history.failed_step)).reason
+        reason = states[str(history.failed_step)].reason
         if reason != history.reason:
             yield f"decision: {history.failed_step} failed with {history.reason}, its result says {reason}"
 
 
-def _of_step(history: History, one: Planned, name: str) -> Iterator[str]:
-    state = history.step(name)
+def _of_step(states: States, one: Planned, name: str) -> Iterator[str]:
+    state = states[name]
     if state.data is None and (one.plan is not None or not (state.results or state.verdicts)):
         return
-    results = {source.name: history.step(source.name).results for source in one.sources.values() if source.recipe}
     try:
-        context = bound({key: one_ for key, one_ in one.sources.items() if one_.kind != "row"}, one.values, results)
-    except UnboundParameter as error:
-        if state.reason != "binding":
-            yield f"{name}: {error}"
+        scope = scope_of(one, states)
+    except StepFailed as failed:
+        if state.reason != failed.reason:
+            yield f"{name}: {failed.detail}"
         return
-    source = history.step(one.data_from).data if one.data_from else state.data
-    given = source or Data()
-    scope = Scope(given.by_column(), columns=given.columns, tables=one.tables, data={**one.values, **context})
     for recipe in one.recipes:
         if recipe.expression is not None and recipe.name in state.results:
-            again = _value(recipe.expression, scope)
-            saved = state.results[recipe.name].get("value", _NOTHING)
-            if again is _NOTHING or saved is _NOTHING or encoded(again) != encoded(saved):
-                yield f"{name}.{recipe.name}: {_shown(saved)} is saved, {_shown(again)} is what it comes to"
+            saved, again = state.results[recipe.name], _again(recipe, scope)
+            if again is None or encoded(saved) != again:
+                yield f"{name}.{recipe.name}: {_shown(saved)} is saved, {_shown(decoded(again))} is what it comes to"
     for n, check in enumerate(one.checks[: len(state.verdicts)]):
         if check.kind == "ask":
             continue
@@ -86,12 +78,12 @@ def _of_step(history: History, one: Planned, name: str) -> Iterator[str]:
         yield f"{name}: its success is {state.success}, its verdicts say otherwise"
 
 
-def _value(expression: str, scope: Scope) -> Any:
+def _again(recipe: Recipe, scope: Scope) -> dict[str, Any] | None:
     try:
-        return compiled(expression)(scope)
-    except InvalidExpression:
-        return _NOTHING
+        return evaluated(recipe, scope)
+    except StepFailed:
+        return None
 
 
-def _shown(value: Any) -> str:
-    return "nothing" if value is _NOTHING else f"{value!r:.100}"
+def _shown(results: Mapping[str, Any] | None) -> str:
+    return "nothing" if results is None or VALUE not in results else f"{results[VALUE]!r:.100}"

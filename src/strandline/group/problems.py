@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
@@ -105,16 +104,3 @@ def bad_settings(kind: Any, given: Mapping[str, Any], step: str | None) -> Itera
 def _limited(kind: Any) -> tuple[Field[Any], ...]:
     """The fields that have limits (`within`, `one_of`), or are true or false."""
     return tuple(one for one in fields(kind) if one.metadata or isinstance(one.default, bool))
-
-
-def unknown_fields(given: dict[str, Any], known: frozenset[str], step: str | None) -> list[Problem]:
-    """What nobody knows is taken away, and told."""
-    unknown = [name for name in given if name not in known]
-    for name in unknown:
-        del given[name]
-    return [Problem("setting", step, f"unknown field {shown(name)!r}; {_near(name, known)}") for name in unknown]
-
-
-def _near(name: str, known: frozenset[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"known: {' '.join(sorted(known))}"

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from threading import Lock, RLock
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from strandline.errors import SeqNrConflict, Unavailable
 from strandline.group.history import ENDS, History, HistoryEvent, Payload, folded, packed, result
+from strandline.group.lease import StreamLease
 from strandline.group.names import group_key
 from strandline.group.points import reached
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
@@ -28,19 +29,6 @@ APPEND_BYTES: Final = 3 * 2**18
 TAG: Final = "strandline.group"
 
 
-class FencedLease(Protocol):
-    """The right to run a stream."""
-
-    @property
-    def fence(self) -> int: ...
-
-    def check(self) -> None:
-        """`LeaseLost` if it may be over, by this process's own clock."""
-
-    def look(self) -> None:
-        """`LeaseLost` if it went to somebody else, as the log says."""
-
-
 class GroupRecord:
     """The history of one group, written by its processor alone."""
 
@@ -48,7 +36,7 @@ class GroupRecord:
         self,
         journal: Journal,
         history: History,
-        lease: FencedLease,
+        lease: StreamLease,
         clock: Callable[[], int],
         keep_s: float | None = None,
     ) -> None:

@@ -15,37 +15,13 @@ After the last segment, if all others come before it, nothing of its group can f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.group.core.parts import SUCCESS
 from strandline.group.core.schedule import Want
 
-
-class Joining(Protocol):
-    """What has to be known of a step."""
-
-    @property
-    def answers(self) -> list[str]:
-        """Its recipes that somebody is asked for."""
-
-    @property
-    def is_optimistic(self) -> bool:
-        """Whether steps behind it start before its success is decided."""
-
-    @property
-    def wants(self) -> list[Want]: ...
-    @property
-    def order(self) -> list[str]: ...
-    @property
-    def sql_target(self) -> str | None:
-        """The SQL target of its statement."""
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether something from outside belongs to it."""
-
-    @property
-    def writes(self) -> bool: ...
+if TYPE_CHECKING:
+    from strandline.group.plan import Planned
 
 
 class Segments(NamedTuple):
@@ -65,7 +41,7 @@ class Segments(NamedTuple):
         return cls({name: (name,) for name in names}, {name: name for name in names})
 
 
-def segments_of(steps: Mapping[str, Joining], sequence: Iterable[str]) -> Segments:
+def segments_of(steps: Mapping[str, Planned], sequence: Iterable[str]) -> Segments:
     """`sequence`: the names of the steps, each behind what it waits for. Linear in steps and what they wait for."""
     names = list(sequence)
     if _whole(steps):
@@ -94,7 +70,7 @@ def segments_of(steps: Mapping[str, Joining], sequence: Iterable[str]) -> Segmen
 
 
 def _joined(
-    steps: Mapping[str, Joining], wants: set[Want], target: str | None, of: Mapping[str, str],
+    steps: Mapping[str, Planned], wants: set[Want], target: str | None, of: Mapping[str, str],
     outside: Mapping[str, set[Want]],
 ) -> str | None:  # fmt: skip
     """The segment that a step belongs to because of what it needs."""
@@ -106,7 +82,7 @@ def _joined(
     return None
 
 
-def _whole(steps: Mapping[str, Joining]) -> bool:
+def _whole(steps: Mapping[str, Planned]) -> bool:
     """Whether all of it is one segment."""
     targets = {one.sql_target for one in steps.values() if one.sql_target is not None}
     alone = any(one.is_alone for one in steps.values())
@@ -114,7 +90,7 @@ def _whole(steps: Mapping[str, Joining]) -> bool:
 
 
 def _last(
-    steps: Mapping[str, Joining], found: Mapping[str, tuple[str, ...]], of: Mapping[str, str], names: list[str]
+    steps: Mapping[str, Planned], found: Mapping[str, tuple[str, ...]], of: Mapping[str, str], names: list[str]
 ) -> str | None:
     """The segment before which all the others are, with all that is asked there."""
     asked = {(name, recipe) for name, one in steps.items() for recipe in one.answers}
