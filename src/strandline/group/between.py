@@ -145,7 +145,7 @@ class SegmentRun:
 
     def _is_known(self, type_: str, payload: Payload) -> bool:
         state = self._real.step(payload["step"])
-        if type_ in ("Result", "Image"):
+        if type_ in ("Result", "Page"):
             return state.data is not None
         return payload["recipe"] in state.results if type_ == "RecipeDone" else state.success is not None
 

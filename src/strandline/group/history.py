@@ -7,7 +7,8 @@
             with an intent → undoing → undone | undo_failed;  undo_failed → (resolve) undoing
 
 All that was received is in it: rows, results, answers, verdicts. So a group resumes from its history, and can be played
-back without handlers and targets. Rows that are long go before their `Result`, in pages (`Image`).
+back without handlers and targets. What is long goes in pages (`Page`): rows before their `Result`, a definition behind
+its `Defined`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from strandline.group.core.step import StepState, identity
 from strandline.group.target import Done
 
 PAGE_BYTES: Final = 512 * 1024
+WHOLE: Final = ("", "definition")
+"""Of pages: those of a definition and its plan."""
 ENDS: Final = ("committed", "rolled_back", "aborted")
 End = Literal["committed", "rolled_back", "aborted"]
 Payload = Mapping[str, Any]
@@ -132,11 +135,10 @@ class History:
     """Rollback steps that have done what they are for."""
     questions: dict[str, Question] = field(default_factory=dict)
     hooks: dict[str, Message] = field(default_factory=dict)
-    pages: list[str] = field(default_factory=list)
+    pages: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """Pages of values whose last page is still to come: by step, and which value of it."""
     rows: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
-    """Of pages whose result is still to come."""
-    texts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    """Of rows whose last piece is still to come."""
+    """Values that came in pages, until their event takes them."""
     _started_in_log: int = 0
 
     def step(self, name: str) -> StepState:
@@ -203,11 +205,16 @@ def _defined(history: History, payload: Payload, at: int) -> None:
 
 
 def _page(history: History, payload: Payload, at: int) -> None:
-    history.pages.append(payload["text"])
+    place = (payload["step"], payload["what"])
+    if payload["n"] == 1:  # a process that ended may have left some of these pages
+        history.pages[place] = []
+    history.pages[place].append(payload["text"])
     if payload["last"]:
-        whole = orjson.loads("".join(history.pages))
-        history.definition, history.plan = whole["definition"], whole["plan"]
-        history.pages = []
+        whole = orjson.loads("".join(history.pages.pop(place)))
+        if place == WHOLE:
+            history.definition, history.plan = whole["definition"], whole["plan"]
+        else:
+            history.rows[place] = whole
 
 
 def _started(history: History, payload: Payload, at: int) -> None:
@@ -220,17 +227,11 @@ def _taken(history: History, payload: Payload, at: int) -> None:
     history.fence, history.stuck = payload["fence"], ""
 
 
-def _image(history: History, payload: Payload, at: int) -> None:
-    place = (payload["step"], payload["what"])
-    if payload["n"] == 1:  # a process that ended may have left some of its pages
-        history.rows.pop(place, None)
-        history.texts.pop(place, None)
-    if "text" in payload:  # of rows that are longer than a page
-        history.texts.setdefault(place, []).append(payload["text"])
-        if payload["last"]:
-            history.rows.setdefault(place, []).extend(orjson.loads("".join(history.texts.pop(place))))
-    else:
-        history.rows.setdefault(place, []).extend(payload["rows"])
+def _rows(history: History, step: str, what: str, payload: Payload) -> list[Any]:
+    """The rows of a payload. Pages count where it has none: others may be left of a process that ended."""
+    paged_ = history.rows.pop((step, what), [])
+    rows: list[Any] = payload.get("rows", paged_)
+    return rows
 
 
 def _intent(history: History, payload: Payload, at: int) -> None:
@@ -240,8 +241,8 @@ def _intent(history: History, payload: Payload, at: int) -> None:
     step.attempts += 1
     if "cells" in payload:
         cells = dict(payload["cells"])
-        cells["rows"] = history.rows.pop((payload["step"], "cells"), cells.get("rows", []))
-        (values,) = history.rows.pop((payload["step"], "values"), payload.get("rows", [{}]))
+        cells["rows"] = _rows(history, payload["step"], "cells", cells)
+        (values,) = _rows(history, payload["step"], "values", payload)
         history.intents[payload["step"]] = {"values": values, **payload, "cells": cells}
 
 
@@ -255,14 +256,14 @@ def _result(history: History, payload: Payload, at: int) -> None:
         _fails(history, name, step.reason, step.detail)
         return
     (history.gone.add if payload.get("gone") else history.gone.discard)(name)
-    rows = history.rows.pop((name, "rows"), payload.get("rows", []))
+    rows = _rows(history, name, "rows", payload)
     columns = tuple(payload.get("columns", ()))
     step.data = Data(columns, tuple(tuple(decoded(row)) for row in rows), payload.get("affected"))
     step.state = "succeeded" if step.reason is None else step.state
     for what in ("before", "after"):
         if what in payload:
             image = dict(payload[what])
-            image["rows"] = history.rows.pop((name, what), image.get("rows", []))
+            image["rows"] = _rows(history, name, what, image)
             history.images.setdefault(name, {})[what] = image
 
 
@@ -396,7 +397,7 @@ def _stuck(history: History, payload: Payload, at: int) -> None:
 
 
 _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
-    "Defined": _defined, "Page": _page, "Started": _started, "Taken": _taken, "Image": _image, "Intent": _intent,
+    "Defined": _defined, "Page": _page, "Started": _started, "Taken": _taken, "Intent": _intent,
     "Result": _result, "Asked": _asked, "Sent": _sent, "Acked": _acked, "Answered": _answered,
     "RecipeDone": _recipe_done, "Checked": _checked,
     "HookQueued": _hook_queued, "HookDone": _hook_done, "Cancelled": _cancelled, "Decided": _decided,
@@ -411,18 +412,10 @@ _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
 def defined(definition: Payload, plan: Payload, **head: Any) -> list[tuple[str, Payload]]:
     """The first events of a history: `head` (hash, stream, dialects, identities), definition and plan, in pages if they
     are long."""
-    whole = {"definition": definition, "plan": plan}
-    text = orjson.dumps(whole).decode()
     head |= {"expression_rules": 1, "statement_rules": 1}
-    if len(text) <= PAGE_BYTES // 4:  # one byte a character, or four
-        return [("Defined", {**head, **whole})]
-    texts = texts_of(text)
-    return [("Defined", head), *(("Page", {"text": text, "last": n == len(texts)}) for n, text in enumerate(texts, 1))]
-
-
-def texts_of(whole: str) -> list[str]:
-    """Pieces of a text, each of which fits into an event, whatever is in it."""
-    return [whole[at : at + PAGE_BYTES // 4] for at in range(0, len(whole), PAGE_BYTES // 4)]
+    whole = {"definition": definition, "plan": plan}
+    pages = _pages(*WHOLE, whole)
+    return [("Defined", head), *pages] if pages else [("Defined", {**head, **whole})]
 
 
 def result(
@@ -444,27 +437,23 @@ def result(
 
 
 def paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Iterator[tuple[str, Payload]]:
-    """Rows that fit go into the payload, the others into pages before it."""
-    if not rows:
-        return
-    if len(rows) <= 10 and len(orjson.dumps(rows)) <= PAGE_BYTES // 8:
+    """Rows that are short go into the payload, others into pages before it."""
+    pages = _pages(step, what, rows)
+    if not pages:
         payload["rows"] = rows
-        return
-    lengths = [len(orjson.dumps(row)) for row in rows]
-    if max(lengths) > PAGE_BYTES:
-        texts = texts_of(orjson.dumps(rows).decode())
-        for n, text in enumerate(texts, 1):
-            yield "Image", {"step": step, "what": what, "n": n, "text": text, "last": n == len(texts)}
-        return
-    page: list[Any] = []
-    size, number = 0, 1
-    for row, length in zip(rows, lengths, strict=True):
-        if page and size + length > PAGE_BYTES:
-            yield "Image", {"step": step, "what": what, "n": number, "rows": page}
-            page, size, number = [], 0, number + 1
-        page.append(row)
-        size += length
-    yield "Image", {"step": step, "what": what, "n": number, "rows": page}
+    yield from pages
+
+
+def _pages(step: str, what: str, value: Any) -> list[tuple[str, Payload]]:
+    """The events that a long value needs; none for one that fits into another event."""
+    text = orjson.dumps(value).decode()
+    size = PAGE_BYTES // 4  # one byte a character, or four
+    texts = [text[at : at + size] for at in range(0, len(text), size)] if len(text) > size // 2 else []
+    last = len(texts)
+    return [
+        ("Page", {"step": step, "what": what, "n": n, "text": part, "last": n == last})
+        for n, part in enumerate(texts, 1)
+    ]
 
 
 def folded(id_: str, entries: Iterable[tuple[HistoryEvent, int, int]]) -> History | None:
