@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from strandline.group.lease import StreamLease, StreamPlace
+from strandline.group.lease import LastBeat, StreamLease, StreamPlace
 from strandline.group.names import stream_key
 from strandline.group.points import reached
 from strandline.journal.journal import Journal
@@ -102,3 +102,16 @@ class Advance:
         self._journal.delete_reserved(self._key, to=done_to, head=self._stream.known)
         reached("stream.deleted")
         return True
+
+
+def place_of(journal: Journal, stream: str, group: str, told: LastBeat) -> StreamPlace | None:
+    """Return where a group that is not over stands in its stream; None for one that is not in it."""
+    if group in told.open:
+        return told.open[group]
+    code = dict(told.code)
+    for event in journal.read(stream_key(stream), from_=told.done_to + 1):
+        if event.type == "LoadCode":
+            code[event.payload["name"]] = event.payload["code"]
+        elif event.payload["group"] == group:
+            return StreamPlace(event.seq_nr, group, code)
+    return None

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
 from strandline.group.between import SegmentRun, Stopped
@@ -45,43 +45,12 @@ from strandline.group.target import NotUndone, Undone
 from strandline.group.times import Times
 from strandline.journal.journal import Journal
 
+if TYPE_CHECKING:
+    from strandline.group.processor import Turn
+
 SECOND_US: Final = 1_000_000
 _logger: Final = logging.getLogger("strandline.group")
 Work = Callable[[], None]
-
-
-class GroupHost(Protocol):
-    """Who gives a group threads and timers: its processor."""
-
-    def submit(self, drive: Drive, work: Work | None) -> None:
-        """Call `drive.go(work)` in a thread of the pool."""
-
-    def later(self, seconds: float, call: Work) -> None:
-        """Call this after a while. It must not take long."""
-
-    def wake(self, drive: Drive, seconds: float) -> None:
-        """Call `drive.woken()` after a while, if the group is open then."""
-
-    def entered(self, drive: Drive) -> None:
-        """Something of a group runs here from now on. The group's lock is held."""
-
-    def left(self, drive: Drive) -> None:
-        """Nothing of it runs here any more: it waits, is put aside, or has ended. The group's lock is held."""
-
-    def load(self, id_: str) -> History | None:
-        """The history of a group, as the log has it."""
-
-    def ended(self, drive: Drive) -> None:
-        """Its end is in the log."""
-
-    def lost(self, target: str, why: str) -> None:
-        """A target is away."""
-
-    def failed(self, error: BaseException) -> None:
-        """The processor ends with this error."""
-
-    def changed(self) -> None:
-        """There is something to look at."""
 
 
 @dataclass(slots=True)
@@ -97,7 +66,8 @@ class Shared:
     lease: StreamLease
     clock: Callable[[], int]
     times: Times
-    host: GroupHost
+    host: Turn
+    """What gives a group threads and timers."""
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from strandline.errors import (
     shown,
 )
 from strandline.group import lease as leases
+from strandline.group.advance import place_of
 from strandline.group.core.names import NAMES, Problem, is_id, is_name, refusal
 from strandline.group.core.parts import Produced, Refused
 from strandline.group.definition import Group
@@ -214,7 +215,8 @@ class Groups:
         told = leases.LastBeat() if history.state in ENDS else leases.said(self.journal, history.stream)
         history = self._with_barriers(history, told.away)
         if history.state in ("queued", "running") and not history.place:
-            history.place = self._place_of(history, told)
+            place = place_of(self.journal, history.stream, history.id, told)
+            history.place = 0 if place is None else place.n
             if history.state == "queued" and not history.place and self._known(id).state == "queued":
                 history.state = "defined"  # its submitter ended before it came into the stream
         calls = self.calls
@@ -248,7 +250,8 @@ class Groups:
                 return f"an answer to {message_id}, in work journal {question.box}"
         names = [name for name, _ in handler_names(Group.of(history.definition)) if name not in self.handlers]
         used = {code for name in names if (code := code_named(name)) is not None}
-        codes = history.code if history.started or not used else self._code_at(history, told)
+        place = None if history.started or not used else place_of(self.journal, history.stream, history.id, told)
+        codes = history.code if place is None else place.code
         for name in sorted(used & codes.keys()):
             if not self.has_box(box_of(codes[name])):
                 return f"{codes[name]}: `strandline group handlers MODULE:NAME --as {codes[name]}`"
@@ -267,25 +270,6 @@ class Groups:
                 return f"rows of group {id_}, whose undo failed: `strandline group resolve {id_} STEP HOW`"
         behind = told.behind.get(history.id)
         return None if behind is None else f"rows of group {behind}, which waits itself: see `strandline group show`"
-
-    def _place_of(self, history: History, told: leases.LastBeat) -> int:
-        """Of a group whose start is not in the log; 0 for one that is not in its stream."""
-        if history.id in told.open:
-            return told.open[history.id].n
-        entries = self.journal.read(stream_key(history.stream), from_=told.done_to + 1)
-        return next((event.seq_nr for event in entries if event.payload.get("group") == history.id), 0)
-
-    def _code_at(self, history: History, told: leases.LastBeat) -> dict[str, str]:
-        """The versions in force at a group's place in its stream."""
-        if history.id in told.open:
-            return dict(told.open[history.id].code)
-        code = dict(told.code)
-        for event in self.journal.read(stream_key(history.stream), from_=told.done_to + 1):
-            if event.type == "LoadCode":
-                code[event.payload["name"]] = event.payload["code"]
-            elif event.payload["group"] == history.id:
-                break
-        return code
 
     def history(self, id: str) -> Sequence[tuple[str, Mapping[str, Any], int]]:  # noqa: A002 (the specification's name)
         """Everything that is recorded of a group: type, payload and timestamp (µs) of each event."""

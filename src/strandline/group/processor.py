@@ -112,7 +112,7 @@ class Processor:
         self.lease = lease
         most = max(settings.parallel_groups, settings.parallel_steps) + len(groups.targets.given)
         pool = ThreadPoolExecutor(most, thread_name_prefix="strandline-group")
-        turn = _Turn(self, lease, pool)
+        turn = Turn(self, lease, pool)
         try:
             turn.begin()
             turn.loop(until_idle)
@@ -137,7 +137,7 @@ class Processor:
         return all(history is not None and history.waits_for_operator for history in found)
 
 
-class _Turn:
+class Turn:
     """A processor's time with the lease. It is the host of its groups."""
 
     def __init__(self, processor: Processor, lease: leases.StreamLease, pool: ThreadPoolExecutor) -> None:
@@ -190,6 +190,7 @@ class _Turn:
     # ------------------------------------------------------------ the host of groups
 
     def submit(self, drive: Drive, work: Work | None) -> None:
+        """Call `drive.go(work)` in a thread of the pool."""
         self._submit(lambda: self._work(drive, work))
 
     def _submit(self, work: Work) -> None:
@@ -205,9 +206,11 @@ class _Turn:
             one.begin_here()
 
     def wake(self, drive: Drive, seconds: float) -> None:
+        """Call `drive.woken()` after a while, if the group is open then."""
         self._at(seconds, drive.id)
 
     def later(self, seconds: float, call: Work) -> None:
+        """Call this after a while. It must not take long."""
         self._at(seconds, call)
 
     def _at(self, seconds: float, call: Work | str) -> None:
@@ -220,10 +223,12 @@ class _Turn:
             self.changed()
 
     def entered(self, drive: Drive) -> None:
+        """Note that something of a group runs here from now on. The group's lock is held."""
         with self._changed:
             self._busy.add(drive.id)
 
     def left(self, drive: Drive) -> None:
+        """Note that a group waits, is put aside, or has ended: nothing of it runs here. The group's lock is held."""
         with self._changed:
             self._busy.discard(drive.id)
             if drive.running and not drive.resting and (drive.ended or not drive.begun):
@@ -234,23 +239,28 @@ class _Turn:
                 self._changed.notify_all()
 
     def load(self, id_: str) -> History | None:
+        """Return the history of a group, as the log has it."""
         return self._groups.load(id_)
 
     def ended(self, drive: Drive) -> None:
+        """Tell those who wait for a group that its end is in the log."""
         with self._changed:
             self._processor.ended[drive.history.state] += 1
         self._near.ended(drive.history)
 
     def lost(self, target: str, why: str) -> None:
+        """Let the groups of a target wait, which does not answer, until it is back."""
         self._fences.lost(target, why)
 
     def failed(self, error: BaseException) -> None:
+        """End the processor with this error."""
         with self._changed:
             self._error = self._error or error
             self._woken = True
             self._changed.notify_all()
 
     def changed(self) -> None:
+        """Wake the loop."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()

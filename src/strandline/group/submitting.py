@@ -16,6 +16,7 @@ import orjson
 
 from strandline.errors import GroupIdTaken, InvalidGroup, InvalidInput, SeqNrConflict, StrandlineError, Unavailable
 from strandline.group import lease as leases
+from strandline.group.advance import place_of
 from strandline.group.core.names import Problem, is_id, refusal
 from strandline.group.definition import Group, hash_of
 from strandline.group.history import History, HistoryEvent, defined
@@ -92,13 +93,10 @@ class Submitter:
         known = load(self._journal, group.id) if is_id(group.id) and not group.slips else None
         if known is None or known.hash != hash_of(group.made()):
             return False
-        return known.stream != self._stream or known.state != "queued" or self._is_in_stream(group.id)
-
-    def _is_in_stream(self, id_: str) -> bool:
-        """Whether an entry of its stream that is not over names a group; whoever submitted it may have died before."""
-        told = leases.said(self._journal, self._stream)
-        entries = self._journal.read(stream_key(self._stream), from_=told.done_to + 1)
-        return id_ in told.open or any(event.payload.get("group") == id_ for event in entries)
+        if known.stream != self._stream or known.state != "queued":
+            return True
+        told = leases.said(self._journal, self._stream)  # its submitter may have died between the two appends
+        return place_of(self._journal, self._stream, group.id, told) is not None
 
     def _define(
         self, definition: dict[str, Any], hash_: str, plan: dict[str, Any], targets: Iterable[str], slip: Slip
