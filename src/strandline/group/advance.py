@@ -43,11 +43,11 @@ class Advance:
 
     @property
     def room(self) -> int:
-        """How many entries more may be read. What is not known to be in the log does not count."""
+        """Return how many entries more may be read. What is not known to be in the log does not count."""
         return self._lease.written.done_to + LOOK_AHEAD - self.read_to
 
     def entries(self, limit: int) -> list[StreamPlace]:
-        """The groups of the next entries. Those that load code are in force for all behind them."""
+        """Return the groups of the next entries. An entry that loads code is in force for all groups behind it."""
         found, to, code, loads = [], self.read_to, self._code, dict[int, tuple[str, str]]()
         for event in self._stream.read(from_=to + 1, limit=limit):
             to = event.seq_nr
@@ -63,12 +63,12 @@ class Advance:
         return found
 
     def read_again(self, from_: Position) -> None:
-        """What was read since then was read in vain."""
+        """Read on from there: what was read since then was read in vain."""
         self.read_to, self._code = from_
         self.more = True
 
     def behind(self) -> bool:
-        """Whether there are entries that were not read."""
+        """Return whether there are entries that were not read."""
         head = self._stream.head()
         return head is not None and head.seq_nr > self.read_to
 
@@ -77,11 +77,11 @@ class Advance:
             self._over.add(place)
 
     def due(self) -> bool:
-        """Whether it is time to say how far it is."""
+        """Return whether it is time to say how far it is."""
         return time.monotonic() - self._ticked >= TICK_S or len(self._over) >= LOOK_AHEAD // 2
 
     def tick(self, open_: Iterable[StreamPlace], passed: Collection[int]) -> bool:
-        """Say how far it is; whether there was something to say.
+        """Say how far it is; return whether there was something to say.
 
         `open_` are not over; `passed` are those of them that others need not wait for, and so may be listed.
         """

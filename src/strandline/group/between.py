@@ -62,7 +62,8 @@ class SegmentRun:
         return Segment(StepId(real.id, real.life, real.hash, self._name), steps, fence)
 
     def _step(self, one: Planned) -> TargetStep:
-        """Its values are given if they are known; else the target asks for them when it is the step's turn."""
+        """Return a step, with its values if they are known; else the target asks for them when it is the step's
+        turn."""
         values = None
         if one.step.for_each is None:
             with suppress(StepFailed):
@@ -93,7 +94,7 @@ class SegmentRun:
         self._started = self._clock()
 
     def _begin(self) -> None:
-        """From the start, perhaps once more."""
+        """Begin from the start, perhaps once more."""
         real = self._real
         self._history = History(real.id, real.life, hash=real.hash, state="running", last=real.last)
         states = ChainMap({name: StepState() for name in self._fresh}, real.steps)
@@ -102,7 +103,7 @@ class SegmentRun:
         self._go_on(-1)
 
     def _go_on(self, at: int) -> None:
-        """Expressions and checks of a step, and of those behind it that have no statement."""
+        """Work out expressions and checks of a step, and of those behind it that have no statement."""
         for one in self._order[max(at, 0) :] if self._follows else ():
             if one.plan is not None and (at < 0 or one is not self._order[at]):
                 return
@@ -129,18 +130,18 @@ class SegmentRun:
 
     @property
     def failed(self) -> bool:
-        """Whether the events say why."""
+        """Return whether the events say why it failed."""
         return self._history.failure is not None
 
     def repeated(self, done: Mapping[str, Done]) -> None:
-        """It was done before: what it came to is worked out again."""
+        """Work out again what a segment came to that was done before."""
         self._stops = lambda: False
         for one in self._order:
             if one.plan is not None:
                 self.did(one.name, done[one.name])
 
     def done(self) -> Events:
-        """What happened, but for what the log has already: a process may have ended between two appends."""
+        """Return what happened, but for what the log has already: a process may have ended between two appends."""
         return [(type_, payload) for type_, payload in self.events if not self._is_known(type_, payload)]
 
     def _is_known(self, type_: str, payload: Payload) -> bool:
@@ -150,9 +151,9 @@ class SegmentRun:
         return payload["recipe"] in state.results if type_ == "RecipeDone" else state.success is not None
 
     def undone(self, failed: StepFailed | None = None) -> Events:
-        """What happened in a transaction that is rolled back, and why, if the step that runs has failed.
+        """Return what happened in a transaction that is rolled back, and why, if the step that runs has failed.
 
-        Where nobody knows whether it was rolled back, only that.
+        Where nobody knows whether it was rolled back, that alone is told.
         """
         events: Events = [
             (type_, {**payload, "gone": True} if type_ == "Result" and "reason" not in payload else payload)
@@ -165,7 +166,7 @@ class SegmentRun:
 
 
 def segment_step(one: Planned, values: Mapping[str, Any] | None, limits: Limits, *, undo: bool = True) -> TargetStep:
-    """A step as its target wants it. `undo`: whether it may have to be undone by images."""
+    """Return a step as its target wants it. `undo`: whether it may have to be undone by images."""
     if one.plan is None:
         raise TypeError(one)
     return TargetStep(
@@ -176,7 +177,7 @@ def segment_step(one: Planned, values: Mapping[str, Any] | None, limits: Limits,
 
 
 def each_of(history: History, one: Planned) -> tuple[Mapping[str, Any], ...] | None:
-    """The values of each run of a step's statement; None for a step that runs it once."""
+    """Return the values of each run of a step's statement; None for a step that runs it once."""
     if one.step.for_each is None:
         return None
     source = one.step.for_each.partition(".")[0]

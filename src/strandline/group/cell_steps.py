@@ -75,14 +75,14 @@ def _intended(
 
 
 def affected(step: TargetStep, cells: Cells) -> int:
-    """Rows that existed and matched; an INSERT counts its rows."""
+    """Return how many rows existed and matched; an INSERT counts its rows."""
     if step.plan.undo == "insert":
         return len(cells.keys)
     return sum(None not in row[: cells.image.keys] for row in cells.image.rows)
 
 
 def intent(step: TargetStep, cells: Cells, timestamp: int, at: int) -> Iterator[tuple[str, Payload]]:
-    """The events of an intent: its image in pages where it is long."""
+    """Return the events of an intent: its image in pages where it is long."""
     made: dict[str, Any] = {
         "columns": list(cells.image.columns), "keys": cells.image.keys, "read_at": cells.read_at,
         "written": [list(key) for key in cells.keys],
@@ -95,7 +95,7 @@ def intent(step: TargetStep, cells: Cells, timestamp: int, at: int) -> Iterator[
 
 
 def cells_of(payload: Mapping[str, Any]) -> Cells:
-    """The image of an intent, from the history."""
+    """Return the image of an intent, from the history."""
     made = payload["cells"]
     rows = made.get("rows", [])
     image = Image(tuple(made["columns"]), made["keys"], tuple(tuple(row) for row, _, _ in rows))
@@ -109,13 +109,13 @@ def cells_of(payload: Mapping[str, Any]) -> Cells:
 
 
 def values_of(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of an intent."""
+    """Return the values of an intent."""
     values: dict[str, Any] = decoded(payload["values"])
     return values
 
 
 def wrote(history: History, steps: Mapping[str, TargetStep]) -> list[Wrote]:
-    """What these steps wrote, or may have written, the first one first."""
+    """Return what these steps wrote, or may have written, the first write first."""
     found = [
         Wrote(step._replace(values=values_of(intent)), cells_of(intent), int(intent["timestamp"]))
         for name, step in steps.items()

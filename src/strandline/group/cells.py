@@ -41,7 +41,7 @@ class UndoStatement(NamedTuple):
 
 
 class RowState:
-    """What a group did to a row, or (with the key of a partition) to static columns."""
+    """The state of a row that a group changed, or (with the key of a partition) of static columns."""
 
     def __init__(self, table: TargetTable, key: Row, *, present: bool) -> None:
         self.table, self.key, self.present = table, key, present
@@ -57,7 +57,7 @@ class RowState:
         """The timestamps of the writes that met it."""
 
     def note(self, wrote: Wrote, read: dict[str, Cell]) -> None:
-        """One write more."""
+        """Take one write more into account."""
         plan = wrote.step.plan
         self.writes.add(wrote.timestamp)
         self.newest = max(self.newest, wrote.timestamp)
@@ -71,7 +71,7 @@ class RowState:
                 self.others.setdefault(name, cell)
 
     def cover(self, wrote: Wrote) -> None:
-        """A removal met it where nothing was left: what is put back has to be above that, too."""
+        """Note a removal that found nothing left of this row: what is put back has to be above that, too."""
         columns = wrote.step.plan.statement.shape.columns
         self.writes.add(wrote.timestamp)
         self.removed |= not columns
@@ -86,7 +86,7 @@ Covers = Callable[[Wrote, Row], bool]
 
 
 def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:
-    """What the writes of a group did, row by row; static columns are a row of their own, with a shorter key."""
+    """Return what the writes of a group did, row by row; static columns are a row of their own, with a shorter key."""
     found: dict[tuple[str, Row], RowState] = {}
     for wrote in writes:
         plan, image = wrote.step.plan, wrote.cells.image
@@ -115,7 +115,7 @@ def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:
 
 
 def _cells(wrote: Wrote, number: int | None) -> dict[str, Cell]:
-    """Of a row of the image; a row that is not there has none."""
+    """Return the cells of a row of the image; a row that is not there has none."""
     image = wrote.cells.image
     columns = wrote.step.plan.columns[image.keys :]
     if number is None:
@@ -125,7 +125,7 @@ def _cells(wrote: Wrote, number: int | None) -> dict[str, Cell]:
 
 
 def undo_of(states: Iterable[RowState], now: int) -> list[UndoStatement]:
-    """The statements that undo what was written, in the order in which they are sent."""
+    """Return the statements that undo what was written, in the order in which they are sent."""
     return [back for state in states for back in _back(state, now)]
 
 
@@ -162,7 +162,7 @@ def _back(state: RowState, now: int) -> Iterable[UndoStatement]:
 
 
 def _left(cell: Cell, now: int) -> int | None:
-    """The TTL to write: 0 for a cell that lives for ever; None for one whose life is over."""
+    """Return the TTL to write: 0 for a cell that lives for ever; None for one whose life is over."""
     if cell.ttl is None:
         return 0
     left = cell.ttl - -(-(now - cell.read_at) // SECOND_US)

@@ -44,19 +44,19 @@ class Check:
 
     @property
     def text(self) -> str:
-        """The check as a person reads it, such as `is_true(balance >= 0)`."""
+        """Return the check as a person reads it, such as `is_true(balance >= 0)`."""
         of = self.statement if self.statement is not None else self.handler
         told = [str(one) for one in (self.n, of, self.expression) if one is not None]
         return f"{self.kind}({': '.join(told)})" if told else self.kind
 
 
 def no_exception() -> Check:
-    """Holds whenever the statement raised nothing."""
+    """Hold whenever the statement raised nothing."""
     return Check("no_exception")
 
 
 def affected_rows_equal(n: int) -> Check:
-    """So many rows existed and matched."""
+    """Hold if so many rows existed and matched."""
     return Check("affected_rows_equal", n)
 
 
@@ -81,23 +81,23 @@ def affected_rows_at_least(n: int) -> Check:
 
 
 def is_true(expression: str) -> Check:
-    """An expression over what the statement returned is true."""
+    """Hold if an expression over what the statement returned is true."""
     compiled(expression)
     return Check("is_true", expression=expression)
 
 
 def row_exists() -> Check:
-    """The statement returned a row."""
+    """Hold if the statement returned a row."""
     return Check("row_exists")
 
 
 def row_absent() -> Check:
-    """The statement returned no row."""
+    """Hold if the statement returned no row."""
     return Check("row_absent")
 
 
 def ask(handler: str, *, ack: bool = False, timeout_s: float | None = None, optimistic: bool = False) -> Check:
-    """A handler decides: its result `value` must be true. `optimistic`: only the commit waits for it."""
+    """Let a handler decide: its result `value` must be true. `optimistic`: only the commit waits for it."""
     return Check("ask", handler=handler, ack=ack, timeout_s=timeout_s, optimistic=optimistic)
 
 
@@ -105,13 +105,13 @@ def query_check(
     statement: str, values: Mapping[str, Any] | None = None, expression: str = "row_count > 0",
     *, target: str | None = None,
 ) -> Check:  # fmt: skip
-    """A query that is run after the step, and an expression over what it returns."""
+    """Run a query after the step, and hold if an expression over what it returns is true."""
     compiled(expression)
     return Check("query_check", expression=expression, statement=statement, values=values or {}, target=target)
 
 
 class Verdict(NamedTuple):
-    """What became of a check: true, false, or (`reason`) not even that."""
+    """The outcome of a check: true, false, or (`reason`) an error."""
 
     value: bool
     reason: str | None = None
@@ -119,7 +119,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(check: Check, scope: Scope, affected: int | None) -> Verdict:
-    """Of a check that needs nobody: neither `ask` nor `query_check`."""
+    """Return the verdict of a check that needs nobody: neither `ask` nor `query_check`."""
     if check.kind in _AFFECTED:
         if affected is None:
             return Verdict(False, "check_error", "the statement changes no rows")
@@ -142,7 +142,8 @@ def _evaluated(expression: str, scope: Scope) -> Any:
 
 
 def decided(value: Any) -> Verdict:
-    """Only `true` and `"true"` are success, `false` and `"false"` are not; anything else is an error."""
+    """Return a verdict: `true` and `"true"` alone are success, `false` and `"false"` are not; anything else is an
+    error."""
     if value is True or value == "true":
         return Verdict(True)
     if value is False or value == "false":

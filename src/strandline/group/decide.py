@@ -119,12 +119,13 @@ class Rules:
 
 
 def decide(plan: GroupPlan, history: History, now: int, rules: Rules | None = None) -> list[Action]:
-    """All that comes next of a group of which nothing is under way here."""
+    """Return all that comes next of a group of which nothing is under way here."""
     return Course(plan, history, rules or Rules(), frozenset(plan.steps)).decide(now)
 
 
 def message_id(history: History, *parts: str) -> str:
-    """The same for every delivery of a message, before and after a crash; another in another life of the id."""
+    """Return the id of a message: the same for every delivery, also after a crash; another in another life of the
+    id."""
     text = "\0".join((history.id, str(history.life), history.hash, *parts))
     return f"{history.id}/{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
@@ -136,12 +137,12 @@ class Following:
         self.history = history
 
     def answer(self, ask: Ask, now: int, found: list[Action]) -> Payload | None:
-        """The answer to a question, if it is there. Nobody is asked while a transaction is open."""
+        """Return the answer to a question, if it is there. Nobody is asked while a transaction is open."""
         return None
 
     def follow(self, one: Planned, state: StepState, now: int) -> tuple[list[Action], bool, bool]:
-        """What follows of a step's rows: what is to be done; whether its success is decided (or taken for granted),
-        with what does not have to be waited for; whether all of it is there."""
+        """Return what follows of a step's rows: what is to be done; whether its success is decided (or taken for
+        granted), with what does not have to be waited for; whether all of it is there."""
         if len(state.results) == len(one.recipes) and (not one.checks or state.success is not None):
             return [], True, True
         notes: list[Action] = []
@@ -185,7 +186,8 @@ class Following:
         return [*notes, *asked], granted and not notes, not open_ and not notes
 
     def _verdicts(self, one: Planned, scope: Any, now: int, asked: list[Action]) -> tuple[list[Action], bool]:
-        """`Checked`, once every verdict is in; else whether success can be taken for granted meanwhile."""
+        """Return Return `Checked`, once every verdict is in; else whether success can be taken for granted
+        meanwhile."""
         affected = given(one, self.history.steps).affected if one.writes else None
         verdicts: list[Verdict | None] = []
         for n, check in enumerate(one.checks):
@@ -243,7 +245,7 @@ class Course(Following):
     # ------------------------------------------------------------ what is told
 
     def heard(self, type_: str, payload: Payload) -> None:
-        """An event was applied to the history."""
+        """Take note of an event that was applied to the history."""
         if type_ == "HookQueued":
             self._to_send.append(payload["message_id"])
         elif type_ == "Answered" and not payload.get("late"):
@@ -258,7 +260,7 @@ class Course(Following):
             self._new(name)
 
     def done(self, action: Action) -> None:
-        """An action is over, whatever came of it."""
+        """Take note that an action is over, whatever came of it."""
         if action in self.under:
             self.under.remove(action)
             self.running -= isinstance(action, Run)
@@ -270,7 +272,7 @@ class Course(Following):
                 self._new(name)
 
     def _new(self, name: str) -> None:
-        """Something is new about a step."""
+        """Look at a step with the next decision: something is new about it."""
         for one in (*self._owners.get(name, ()), name, self.plan.segments.of.get(name, name)):
             if one in self._active:
                 self._look[one] = None
@@ -279,13 +281,13 @@ class Course(Following):
 
     @property
     def _schedule(self) -> Schedule:
-        """Which steps may start; made when the first one is asked for."""
+        """Return which steps may start; this is made when the first step is asked for."""
         if self._order is None:
             self._order = Schedule(self.plan.wants())
         return self._order
 
     def decide(self, now: int) -> list[Action]:
-        """What comes next, and is not under way here. Notes are to be applied before the next decision."""
+        """Return what comes next, and is not under way here. Notes are to be applied before the next decision."""
         found = self._sends(now)
         while self._times and self._times[0][0] <= now:
             _, what = heapq.heappop(self._times)
@@ -309,7 +311,7 @@ class Course(Following):
 
     @property
     def wake_at(self) -> int | None:
-        """When to decide again, if nothing happens before."""
+        """Return when to decide again, if nothing happens before."""
         times = [self._times[0][0]] if self._times else []
         history = self.history
         if history.decided is None and history.failure is None and not history.final:
@@ -318,7 +320,7 @@ class Course(Following):
 
     @property
     def waits_for_operator(self) -> bool:
-        """Whether an undo has failed, and nothing else is under way."""
+        """Return whether an undo has failed, and nothing else is under way."""
         return bool(self.history.undo_failed) and all(isinstance(action, Send) for action in self.under)
 
     def _next(self, now: int) -> list[Action]:
@@ -342,7 +344,8 @@ class Course(Following):
         return self._forward(now)
 
     def _may_have_run(self, last: str) -> bool:
-        """Whether the last segment was sent, and is committed, or nobody knows: its group cannot go back then."""
+        """Return whether the last segment was sent, and is committed, or nobody knows: its group cannot go back
+        then."""
         if self.is_committed(last):
             return True
         others = (name for name, one in self.plan.steps.items() if one.plan is not None and name not in self._of(last))
@@ -350,12 +353,12 @@ class Course(Following):
         return began and last in self.unsure and last not in self.history.voided
 
     def is_committed(self, last: str) -> bool:
-        """Whether the last segment is known to have run: it cannot be undone."""
+        """Return whether the last segment is known to have run: it cannot be undone."""
         done = (name for name in self._of(last) if self.history.step(name).data is not None)
         return self.history.voided.get(last, False) or any(name not in self.history.gone for name in done)
 
     def _of(self, segment: str) -> tuple[str, ...]:
-        """The steps of a segment; a rollback step."""
+        """Return the steps of a segment; a rollback step is alone."""
         return self.plan.segments.steps.get(segment, (segment,))
 
     def _sends(self, now: int) -> list[Action]:
@@ -368,7 +371,7 @@ class Course(Following):
         return found
 
     def _start(self, own: StartHandler, now: int) -> list[Action]:
-        """The group's own handler is started before it goes forward."""
+        """Start the group's own handler before the group goes forward."""
         found: list[Action] = []
         answer = self.answer(Ask(PRE, "start", own.factory, None, "start"), now, found)
         if answer is None:
@@ -397,7 +400,7 @@ class Course(Following):
         return found
 
     def _step(self, one: Planned, now: int) -> list[Action]:
-        """What comes next of a step whose needs are met."""
+        """Return what comes next of a step whose needs are met."""
         name, state = one.name, self.history.step(one.name)
         for recipe in state.results:
             self._schedule.saved(name, recipe)
@@ -424,12 +427,12 @@ class Course(Following):
         return []
 
     def _others_open(self, segment: str) -> bool:
-        """Whether a step of another segment has not succeeded yet."""
+        """Return whether a step of another segment has not succeeded yet."""
         mine = self._of(segment)
         return len(self._succeeded - {*mine}) < len(self.plan.steps) - len(mine)
 
     def _hook(self, hook: Hook, step: str, when: str, *, succeeded: bool | None = None, end: str | None = None) -> Any:
-        """The note that queues a hook's message, unless it is queued."""
+        """Return the note that queues a hook's message; None if it is queued."""
         message = message_id(self.history, step, when)
         if message in self.history.hooks:
             return None
@@ -442,7 +445,7 @@ class Course(Following):
     # ------------------------------------------------------------ questions
 
     def answer(self, ask: Ask, now: int, found: list[Action]) -> Payload | None:
-        """The answer to a question; None if it is still to come, and (`found`) what is to be done for it."""
+        """Return the answer to a question; None if it is still to come, and (`found`) what is to be done for it."""
         message = message_id(self.history, ask.step, ask.recipe)
         question = self.history.questions.get(message)
         if question is not None and question.answered:
@@ -461,7 +464,7 @@ class Course(Following):
         return None
 
     def _until(self, question: Question, ask: Ask) -> int:
-        """A local answer to a group that has failed is waited for no longer than a statement would be."""
+        """Return until when an answer is waited for: for a group that has failed no longer than for a statement."""
         until = question.asked + int(question.timeout_s * SECOND_US)
         if self._failed_at is not None and question.box is None and self.history.decided is None:
             until = min(until, self._failed_at + int(self._rules.statement_timeout_s * SECOND_US))
@@ -470,7 +473,7 @@ class Course(Following):
     # ------------------------------------------------------------ it has failed
 
     def _stopping(self, now: int) -> list[Action]:
-        """Nothing starts any more; what runs here comes to its end."""
+        """Return what comes next of a group that has failed: nothing starts, and what runs here comes to its end."""
         history = self.history
         if self._failed_at is None:
             self._failed_at = now
@@ -499,7 +502,8 @@ class Course(Following):
         return found
 
     def _given_up(self, one: Planned, state: StepState, now: int) -> list[Action]:
-        """Of a step that has not succeeded when its group failed: what was told is kept, nobody more is asked."""
+        """Return what follows of a step that has not succeeded when its group failed: answers are kept, nobody is
+        asked."""
         questions = [ask for ask in self.under if isinstance(ask, Ask) and ask.step == one.name]
         known = {ask: self.history.questions.get(message_id(self.history, ask.step, ask.recipe)) for ask in questions}
         followed, _, done = self.follow(one, state, now)
@@ -527,7 +531,7 @@ class Course(Following):
     # ------------------------------------------------------------ back
 
     def _begin_back(self) -> Schedule:
-        """Segments wait for those behind them."""
+        """Begin to go back. Segments wait for those behind them."""
         of = self.plan.segments.of
         wants: dict[str, list[tuple[str, str]]] = {of[name]: [] for name in reversed(self.plan.steps)}
         for name, needs in self.plan.wants().items():
@@ -558,7 +562,7 @@ class Course(Following):
         return self._after_undo(now)
 
     def _undo(self, name: str, now: int) -> list[Action]:
-        """What comes next of a segment on its way back; nothing if a step of it has failed there."""
+        """Return what comes next of a segment on its way back; nothing if a step of it has failed there."""
         history, steps = self.history, self._of(name)
         known = {step: history.undo[step].state for step in steps if step in history.undo}
         if "undo_failed" in known.values():
@@ -595,7 +599,7 @@ class Course(Following):
         return [Note("UndoResult", payload)]
 
     def _ran(self, one: Planned) -> bool | None:
-        """Whether a step is to be undone; None if nobody knows."""
+        """Return whether a step is to be undone; None if nobody knows."""
         history, name = self.history, one.name
         state = history.step(name)
         if not one.writes:
@@ -628,7 +632,7 @@ class Course(Following):
         return self._result(one.name, failed=answer["reason"])
 
     def _rolled(self, name: str, by: str, now: int) -> list[Action]:
-        """A step that is undone by a rollback step: each runs once; one whose data was never made has nothing to do."""
+        """Undo a step by a rollback step. Each runs once; one whose data was never made has nothing to do."""
         job, states = self.plan.rollback[by], self.history.steps
         state = self.history.step(by)
         missing = any(
@@ -649,14 +653,14 @@ class Course(Following):
         return self._result(name, by) if done else found
 
     def _finished(self, name: str) -> bool:
-        """Whether a step came so far that its data is there."""
+        """Return whether a step came so far that its data is there."""
         one = self.plan.steps.get(name)
         if one is None or one.plan is None:
             return name in self.history.steps
         return self.history.step(name).data is not None
 
     def _after_undo(self, now: int) -> list[Action]:
-        """After all undo, the rollback steps of the failed step, one after the other; then the end."""
+        """Return what comes after all undo: rollback steps of the failed step, one after the other; then the end."""
         history = self.history
         while self._on_failure:
             name = self._on_failure[0]
@@ -687,7 +691,7 @@ def failed_note(one: Planned, failed: StepFailed) -> Note:
 
 
 def _of_answer(answer: Payload) -> Verdict:
-    """What a handler's answer to a check says."""
+    """Return what a handler's answer says about a check."""
     if answer.get("timed_out"):
         return Verdict(False, "check_timeout", answer["reason"])
     if "results" not in answer:

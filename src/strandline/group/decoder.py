@@ -56,7 +56,7 @@ class Decoder:
         self._problems, self._json = problems, json
 
     def known(self, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        """What is given, without fields that nobody knows."""
+        """Return what is given, without fields that nobody knows."""
         names = frozenset(names)
         for name in [name for name in given if name not in names]:
             near = difflib.get_close_matches(name, names, n=1)
@@ -65,7 +65,7 @@ class Decoder:
         return {name: value for name, value in given.items() if name in names}
 
     def options(self, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        """The fields of a step; those that cannot be read are left out."""
+        """Return the fields of a step; those that cannot be read are left out."""
         made = self.known(given, names)
         for name, part in PARTS.items():
             if name not in made:
@@ -79,13 +79,13 @@ class Decoder:
         return made
 
     def values(self, given: object) -> dict[str, Any]:
-        """The values of a step, by name."""
+        """Return the values of a step, by name."""
         if given is not None and not isinstance(given, Mapping):
             self._tell("setting", f"values: {shown(given)} is no mapping; give {{'id': 7}} for :id in the statement")
         return dict(given) if isinstance(given, Mapping) else {}
 
     def part(self, name: str, part: PartOfStep, given: Any) -> Any:
-        """A part of a step, or of the group; None if it cannot be read."""
+        """Return a part of a step, or of the group; None if it cannot be read."""
         made = given
         if isinstance(given, str) and (part.named is not None or self._json):
             kind = part.named or part.kind
@@ -114,7 +114,7 @@ class Decoder:
         return None
 
     def _read_expression(self, made: Any) -> None:
-        """In Python an expression that cannot be read is refused by the call that has it."""
+        """Read the expression of a part. In Python, one that cannot be read is refused by the call that has it."""
         try:
             if getattr(made, "expression", None) is not None:
                 compiled(made.expression)
@@ -142,14 +142,14 @@ class Decoder:
 
 
 def listed(given: Any) -> list[Any]:
-    """Several of something, or one."""
+    """Return a list of what is given: several of something, or one."""
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
     return [] if given is None else list(given) if several else [given]
 
 
 @cache
 def _texts(kind: str) -> tuple[Any, ...]:
-    """The fields of a part that are text, but for names that are checked as a step's is."""
+    """Return the fields of a part that are text, but for names that are checked as a step's is."""
     known = {one.__name__: one for one in (Dep, Recipe, Need, Check, Handler, Hook, StartHandler)}
     named = {"name"} if kind in ("Recipe", "Need") else set()
     found = fields(known[kind]) if kind in known else ()

@@ -62,12 +62,12 @@ class Step:
     retries: int | None = within(None, 0, 100, kind=int)
 
     def behind(self) -> list[str]:
-        """The steps that this one waits for."""
+        """Return the steps that this one waits for."""
         named = [dep.step for dep in self.depends_on] + [need.step for need in self.needs if need.step]
         return [*named, self.for_each.partition(".")[0]] if self.for_each else named
 
     def rollback_steps(self) -> list[str]:
-        """Those that its failure calls for."""
+        """Return the rollback steps that its failure calls for."""
         return [*([self.undo] if isinstance(self.undo, str) else []), *self.execute_on_failure]
 
     def recipe(self, name: str) -> Recipe | None:
@@ -108,7 +108,7 @@ class Group:
     # ------------------------------------------------------------ steps
 
     def query(self, name: str, statement: str, values: Mapping[str, Any] | None = None, **more: Any) -> Step:
-        """A statement that returns rows."""
+        """Add a statement that returns rows."""
         return self._add("query", name, statement, values, more)
 
     def insert(self, name: str, statement: str, values: Mapping[str, Any] | None = None, **more: Any) -> Step:
@@ -121,11 +121,11 @@ class Group:
         return self._add("delete", name, statement, values, more)
 
     def statement(self, name: str, statement: str, values: Mapping[str, Any] | None = None, **more: Any) -> Step:
-        """Any one statement."""
+        """Add any one statement."""
         return self._add("statement", name, statement, values, more)
 
     def empty(self, name: str, **more: Any) -> Step:
-        """No statement: it returns no rows, and succeeds."""
+        """Add a step without a statement: it returns no rows, and succeeds."""
         return self._add("empty", name, None, None, more)
 
     def _add(
@@ -157,12 +157,12 @@ class Group:
     # ------------------------------------------------------------ JSON
 
     def to_json(self) -> str:
-        """The whole definition as text; `from_json` gives the same group."""
+        """Return the whole definition as text; `from_json` gives the same group."""
         self.check()
         return encode_json(self.made(), "group").decode()
 
     def made(self) -> dict[str, Any]:
-        """The definition as JSON values; what has its default is left out."""
+        """Return the definition as JSON values; what has its default is left out."""
         made: dict[str, Any] = {"form": FORM, "id": self.id}
         for name in ("deadline_s", "on_conflict"):
             if (value := getattr(self, name)) is not None:
@@ -175,7 +175,7 @@ class Group:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Group:
-        """A group from its text; one `InvalidGroup` says all that is wrong with it."""
+        """Return a group from its text; one `InvalidGroup` says all that is wrong with it."""
         try:
             made = parse_json(text, "group")
         except InvalidInput as error:
@@ -184,7 +184,7 @@ class Group:
 
     @classmethod
     def of(cls, made: Any, *, checked: bool = False) -> Group:
-        """A group from JSON values; `checked`: they are a group's that was found right."""
+        """Return a group from JSON values; `checked`: they are a group's that was found right."""
         if not isinstance(made, dict) or made.get("form", FORM) != FORM:
             raise refusal([Problem("value", None, f"not a group of form {FORM}")], "?")
         group = cls(made.get("id", ""), deadline_s=made.get("deadline_s"), on_conflict=made.get("on_conflict"))
@@ -217,7 +217,7 @@ class Group:
 
     @property
     def hash(self) -> str:
-        """Of the definition: what tells two groups of one id apart."""
+        """Return the hash of the definition: what tells two groups of one id apart."""
         return hash_of(self.made())
 
     # ------------------------------------------------------------ problems
@@ -228,7 +228,7 @@ class Group:
             raise refusal(problems, self.id)
 
     def problems(self, steps_max: int = STEPS_MAX) -> list[Problem]:
-        """All that is wrong with the definition by itself, without its targets and handlers."""
+        """Return all that is wrong with the definition by itself, without its targets and handlers."""
         found = list(self.slips)
         if not is_id(self.id):
             found.append(bad_id(self.id, "id"))
@@ -292,7 +292,7 @@ class Group:
 
 
 def hash_of(made: Mapping[str, Any]) -> str:
-    """Of a definition as JSON values."""
+    """Return the hash of a definition, which is given as JSON values."""
     return hashlib.sha256(encode_json(made, "group")).hexdigest()
 
 
@@ -328,7 +328,7 @@ _DEFAULTS: Final[dict[Any, list[tuple[Any, Any]]]] = {}
 
 
 def _defaults(kind: Any) -> list[tuple[Any, Any]]:
-    """The fields of a dataclass, and what each has if nothing is given."""
+    """Return the fields of a dataclass, and what each has if nothing is given."""
     if kind not in _DEFAULTS:
         _DEFAULTS[kind] = [
             (one, one.default_factory() if one.default_factory is not MISSING else one.default) for one in fields(kind)
@@ -337,7 +337,7 @@ def _defaults(kind: Any) -> list[tuple[Any, Any]]:
 
 
 def _made(part: Any) -> dict[str, Any]:
-    """A dataclass of a definition as JSON, without what has its default."""
+    """Return a dataclass of a definition as JSON, without what has its default."""
     made: dict[str, Any] = {}
     for one, default in _defaults(type(part)):
         value = getattr(part, one.name)

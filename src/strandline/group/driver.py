@@ -131,20 +131,20 @@ class Drive:
 
     @property
     def busy(self) -> bool:
-        """Whether something of it runs here."""
+        """Return whether something of it runs here."""
         return bool(self._active or self.messages.calls)
 
     def identity(self, target: str) -> str:
-        """Of a target, when the group was submitted; its name where nobody recorded that."""
+        """Return which database a target was when the group was submitted; its name where nobody recorded that."""
         return self.history.identities.get(target, target)
 
     @property
     def code(self) -> Mapping[str, str]:
-        """The versions of code that it uses."""
+        """Return the versions of code that it uses."""
         return self.history.code if self.history.started else self.place.code
 
     def now(self) -> int:
-        """Microseconds since the group started."""
+        """Return the microseconds since the group started."""
         if self._began is None:
             return self.history.ran_us
         return self.history.ran_us + int((time.monotonic() - self._began) * SECOND_US)
@@ -189,7 +189,7 @@ class Drive:
             self.parked = False
 
     def send_hooks(self) -> None:
-        """It has ended, and some of its hooks were perhaps not told."""
+        """Tell hooks of a group that has ended: some of them were perhaps not told."""
         self.begun = True
         self.go_on()
 
@@ -209,7 +209,7 @@ class Drive:
         reached("group.started")
 
     def cancel(self) -> None:
-        """Somebody wants it undone: it fails at once, and that is durable when this returns."""
+        """Let the group fail, because somebody wants it undone; that is durable when this returns."""
         with self.lock:
             if self.history.decided is None and not self.history.cancelled and not self.ended:
                 self.add("Cancelled", {})
@@ -217,7 +217,7 @@ class Drive:
         self.poke()
 
     def resolve(self, step: str, how: str) -> None:
-        """An operator says what to do with a step that could not be undone."""
+        """Record what an operator says about a step that could not be undone."""
         one = self.plan.steps.get(step)
         by = step if one is None else one.step.undo if isinstance(one.step.undo, str) else None
         payload: dict[str, Any] = {"step": step, "how": how}
@@ -228,7 +228,7 @@ class Drive:
         self.record.flush()
 
     def poke(self) -> None:
-        """There is news."""
+        """Go on with the group: there is news."""
         if self.begun:
             self.go_on()
 
@@ -243,7 +243,7 @@ class Drive:
         self.shared.host.submit(self, work)
 
     def later(self, seconds: float, work: Work) -> None:
-        """The same after a while, in which nobody holds a thread."""
+        """Do this after a while, in which nobody holds a thread."""
         self.shared.host.later(seconds, partial(self.go_on, work))
 
     def go(self, work: Work | None) -> None:
@@ -268,11 +268,11 @@ class Drive:
 
     @property
     def _to_flush(self) -> bool:
-        """Whether it comes to rest in its way back, with something that is not in the log."""
+        """Return whether it comes to rest on its way back, with something that is not in the log."""
         return self.begun and self.history.decided == "rollback" and self.record.pending and self._active == 1
 
     def _next(self) -> list[Action]:
-        """What is to be done now; the notes among it are taken at once. The lock is held."""
+        """Return what is to be done now; the notes among it are taken at once. The lock is held."""
         if not self.begun:
             return []
         found: list[Action] = []
@@ -305,7 +305,7 @@ class Drive:
         return partial(self._do, rest[0]) if rest else None
 
     def _rest(self) -> None:
-        """This thread leaves. The lock is held."""
+        """Let this thread leave the group. The lock is held."""
         self._active -= 1
         if self._active:
             return
@@ -320,7 +320,7 @@ class Drive:
         self.shared.host.left(self)
 
     def woken(self) -> None:
-        """The time has come."""
+        """Go on with the group: its time has come."""
         with self.lock:
             self._wake = None
         self.poke()
@@ -331,7 +331,7 @@ class Drive:
             self._rest_of_broken()
 
     def _sticks(self, error: Exception) -> None:
-        """An error of this program: the group stays as it is, with its rows; another processor tries it again."""
+        """Leave the group as it is, with its rows, after an error of this program; another processor tries it again."""
         detail = f"{type(error).__name__}: {error}"
         try:
             with self.lock:
@@ -361,7 +361,7 @@ class Drive:
     # ------------------------------------------------------------ actions
 
     def _do(self, action: Action) -> None:
-        """One try. What did not work is tried again later, without a thread meanwhile."""
+        """Try an action once. What did not work is tried again later, without a thread meanwhile."""
         if isinstance(action, Run):
             self._run(action)
         elif isinstance(action, UndoSegment):
@@ -429,22 +429,23 @@ class Drive:
         return None
 
     def _failed(self, segment: str) -> bool:
-        """Whether the group has failed before a segment is done. What is committed in the last one counts."""
+        """Return whether the group has failed before a segment is done. What is committed in the last segment
+        counts."""
         if segment == self.plan.segments.last and self.course.is_committed(segment):
             return False
         late = self.now() >= int((self.plan.group.deadline_s or self.shared.rules.deadline_s) * SECOND_US)
         return self.history.failure is not None or (late and segment == self.plan.segments.last)
 
     def _of_failure(self, step: str, run: SegmentRun | None, failed: StepFailed) -> list[tuple[str, Payload]]:
-        """The events of a segment that has failed, in what lies between its statements or in one of them."""
+        """Return the events of a segment that has failed, in what lies between its statements or in one of them."""
         if run is not None:
             return run.undone(None if run.failed else failed)
         reason = {"reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
         return [("Result", {"step": step, **reason})]
 
     def _tried_again(self, action: Run, step: str, failed: StepFailed, *, forward: bool) -> bool:
-        """Whether a segment is to be tried again: so often; an irreversible one, and the last one, until the answer is
-        definite; going back, for as long as a target that is away is waited for."""
+        """Return whether a segment is to be tried again: so often; an irreversible one, and the last, until the answer
+        is definite; going back, for as long as a target that is away is waited for."""
         one, tries = self.plan.step(step), self._tries_of(action)
         decides = forward and action.segment == self.plan.segments.last
         failed.unknown = tries.unknown = tries.unknown or failed.unknown
@@ -467,7 +468,7 @@ class Drive:
         return again
 
     def _may_be_committed(self, segment: str) -> bool:
-        """Whether a segment ran of which nobody knows. One that did not never will."""
+        """Find out whether a segment ran of which nobody knows. One that did not never will."""
         try:
             return self.execution.has_run(segment)
         except Unavailable:

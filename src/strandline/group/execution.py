@@ -95,7 +95,7 @@ class Execution:
         return self._called(lambda: list(events))
 
     def segment_run(self, name: str, stops: Callable[[], bool]) -> SegmentRun:
-        """A segment's steps, or a rollback step, and what lies between them. It can be executed once."""
+        """Return a segment's steps, or a rollback step, and what lies between them. It can be executed once."""
         return SegmentRun(self._plan, self._history, name, self.limits, self._clock, stops)
 
     def executed_together(self, run: SegmentRun, target: str) -> Events:
@@ -111,7 +111,7 @@ class Execution:
         return run.done()
 
     def _intend(self, one: Planned) -> None:
-        """An irreversible step is in the log before it is sent."""
+        """Record an irreversible step in the log before it is sent."""
         if one.undo == "never" and not self._history.final:
             self._record.add("Intent", {"step": one.name, "final": True})
             self._record.flush()
@@ -150,7 +150,7 @@ class Execution:
     # ------------------------------------------------------------ back
 
     def has_run(self, segment: str) -> bool:
-        """Whether a segment of an SQL target ran. One that did not never will."""
+        """Find out whether a segment of an SQL target ran. One that did not never will."""
         opened = self._targets[self._plan.target_of(segment) or ""]
         self._lease.check()
         never = cast(SqlTarget, opened.target).void(opened.owner, self.step_id(segment), self._lease.fence)
@@ -189,7 +189,7 @@ class Execution:
         )  # fmt: skip
 
     def _rows_written(self, one: Planned, target: CellTarget) -> dict[int, list[RowState]]:
-        """What the group did on a step's target, under whatever name, by the timestamp of each write."""
+        """Return what the group did on a step's target, under whatever name, by the timestamp of each write."""
         history, places = self._history, {name: opened.owner.identity for name, opened in self._targets.items()}
         stay = frozenset(name for name, undo in history.undo.items() if undo.how == "accept_current")
         place = places[one.target or ""]
@@ -208,8 +208,8 @@ class Execution:
             return self._cells[place, stay]
 
     def _over(self, one: Planned, time_: int) -> int:
-        """The time at which a step's cells are put back over those that others wrote, the last one then; the same for
-        every try, so that what is written after the undo stays."""
+        """Return the time at which a step's cells are put back over those that others wrote: the last one then, the
+        same for every try, so that what is written after the undo stays."""
         undo = self._history.undo[one.name]
         if not undo.over:
             over = self._times.next(time_)
@@ -219,7 +219,7 @@ class Execution:
 
 
 def undo_result(step: str, outcome: Undone | NotUndone) -> Payload:
-    """The event that tells of an undo."""
+    """Return the event that tells of an undo."""
     payload: dict[str, Any] = {"step": step, "state": "undone"}
     if isinstance(outcome, NotUndone):
         conflicts = _shown(outcome.conflicts)
@@ -230,7 +230,7 @@ def undo_result(step: str, outcome: Undone | NotUndone) -> Payload:
 
 
 def _shown(conflicts: Sequence[RowConflict]) -> list[dict[str, Any]]:
-    """As many as an event takes; of a long value, how it begins."""
+    """Return as many conflicts as an event takes; of a long value, how it begins."""
     found, left = [], SHOWN_BYTES
     for conflict in conflicts[:100]:
         made = {name: encoded(_begun(value)) for name, value in conflict._asdict().items()}

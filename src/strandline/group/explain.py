@@ -62,11 +62,11 @@ class Explanation:
     """Steps that save no image, because nothing can fail after them."""
 
     def made(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the explanation as JSON values."""
         return asdict(self)
 
     def text(self) -> str:
-        """For a terminal."""
+        """Return the explanation as text for a terminal."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -92,12 +92,12 @@ class Explanation:
             yield f"warning: {warning}"
 
     def svg(self) -> str:
-        """The graph: who waits for whom, from left to right; dashed where only the rows ask for it."""
+        """Return a drawing of the graph, from left to right; an edge is dashed where only the rows ask for it."""
         return drawn(self)
 
 
 def explained(plan: GroupPlan) -> Explanation:
-    """Of a plan."""
+    """Return the explanation of a plan."""
     every = [*plan.steps.values(), *plan.rollback.values()]
     steps: list[ExplainedStep] = []
     for one in every:
@@ -110,7 +110,7 @@ def explained(plan: GroupPlan) -> Explanation:
 
 
 def _with_undo(one: Planned, step: ExplainedStep) -> Iterator[ExplainedStep]:
-    """A step, with those that save what it changes and put it back."""
+    """Give a step, with those that save what it changes and put it back."""
     if one.undo != "automatic" or one.plan is None:
         yield step
         return
@@ -128,7 +128,7 @@ def _with_undo(one: Planned, step: ExplainedStep) -> Iterator[ExplainedStep]:
 
 
 def _required(one: Planned) -> Iterator[str]:
-    """What is checked on the change itself."""
+    """Give the names of what is checked on the change itself."""
     yield from (name for name in ("must_exist", "must_not_exist") if getattr(one.step, name))
 
 
@@ -181,7 +181,7 @@ def _place(one: Held) -> str:
 
 
 def drawn(explanation: Explanation) -> str:
-    """An SVG picture: columns by depth, steps as boxes."""
+    """Return an SVG picture: columns by depth, steps as boxes."""
     steps = {step.name: step for step in explanation.steps}
     needs = {name: _needs(step, steps) for name, step in steps.items()}
     depth: dict[str, int] = {}
@@ -214,7 +214,7 @@ def drawn(explanation: Explanation) -> str:
 
 
 def _needs(step: ExplainedStep, steps: Mapping[str, ExplainedStep]) -> dict[str, bool]:
-    """The steps that one waits for, and whether only the rows ask for it."""
+    """Return the steps that one waits for, and whether only the rows ask for it."""
     named = {
         need if need in steps else need.partition(".")[0]: need in step.order for need in (*step.order, *step.needs)
     }
@@ -222,7 +222,8 @@ def _needs(step: ExplainedStep, steps: Mapping[str, ExplainedStep]) -> dict[str,
 
 
 def _edges(needs: Mapping[str, dict[str, bool]], depth: Mapping[str, int]) -> Iterator[tuple[str, str, bool]]:
-    """Without those that others imply: who waits for b, which waits for a, waits for a. Of a large graph all."""
+    """Give the edges without those that others imply (c waits for b, b for a: so c waits for a); of a large graph
+    all."""
     before: dict[str, set[str]] = {}
     if sum(map(len, needs.values())) <= EDGES_THINNED_MAX:
         for name in sorted(needs, key=lambda one: depth[one]):

@@ -74,11 +74,11 @@ class Fences:
             raise self._error
 
     def admitted(self) -> None:
-        """All groups that may have barrier rows are known from here on."""
+        """Begin to remove old barrier rows: all groups that may have some are known from here on."""
         self._forget()
 
     def lost(self, name: str, why: str) -> None:
-        """One that was there does not answer."""
+        """Try a target again later that was there and does not answer."""
         with self._lock:
             if self.there.pop(name, None) is None:
                 return
@@ -87,7 +87,8 @@ class Fences:
         self._later(WAIT_LEAST_S, lambda: self._try(name))
 
     def end(self) -> None:
-        """Nothing is tried any more. What is under way is not waited for: it changes nothing once another one is."""
+        """Try nothing any more. What is under way is not waited for: it changes nothing once another processor
+        fences."""
         self._over = True
 
     def _try(self, name: str) -> None:
@@ -134,7 +135,7 @@ class Fences:
         return OpenTarget(target, owner)
 
     def _forget(self) -> None:
-        """Now and then: barrier rows that are older than a statement could be late."""
+        """Remove now and then barrier rows that are older than a statement could be late."""
         if not self._over:
             self._submit(self._forget_old)
 

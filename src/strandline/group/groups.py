@@ -84,7 +84,7 @@ class Handle(NamedTuple):
     """Where a processor in this process tells it."""
 
     def wait(self, timeout_s: float = 30.0) -> Outcome:
-        """Its outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
+        """Return its outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
         return self.groups.wait(self.id, timeout_s)
 
 
@@ -137,7 +137,8 @@ class Groups:
     # ------------------------------------------------------------ handlers
 
     def box(self, name: str) -> Box:
-        """The work journal that takes messages; `NotFound.work_journal` if there is none, or one with other columns."""
+        """Return a work journal that takes messages; `NotFound.work_journal` if there is none, or one with other
+        columns."""
         with self._lock:
             if name not in self._boxes:
                 self._boxes[name] = self._open_box(name)
@@ -151,7 +152,8 @@ class Groups:
         return True
 
     def _no_handler(self, name: str) -> str | None:
-        """Why there is no handler of this name: it is in the registry, a work journal's, or one of code."""
+        """Return why there is no handler of this name; None if it is in the registry, a work journal's, or one of
+        code."""
         if name in self.handlers or (isinstance(name, str) and code_named(name) is not None):
             return None
         if not isinstance(name, str) or not name.startswith(WORK):
@@ -200,17 +202,17 @@ class Groups:
             raise refusal([problem], name) from error
 
     def plan_of(self, history: History) -> GroupPlan:
-        """The plan of a group that was submitted, made at that time."""
+        """Return the plan of a group that was submitted, as it was made then."""
         return planned_again(history.definition, history.plan)
 
     # ------------------------------------------------------------ look
 
     def load(self, id_: str) -> History | None:
-        """The history of a group, folded; None if there is none."""
+        """Return the history of a group, folded; None if there is none."""
         return load(self.journal, id_)
 
     def get(self, id: str) -> Outcome:  # noqa: A002 (the specification's name)
-        """How a group stands; `NotFound.group` if there is none."""
+        """Return how a group stands; `NotFound.group` if there is none."""
         history = self._known(id)
         told = leases.LastBeat() if history.state in ENDS else leases.said(self.journal, history.stream)
         history = self._with_barriers(history, told.away)
@@ -224,7 +226,7 @@ class Groups:
         return replace(outcome_of(history, holder=told.holder, hung=hung), waits_for=self._waits_for(history, told))
 
     def _with_barriers(self, history: History, away: Container[str]) -> History:
-        """With what only barrier rows know of a group that runs, as far as its targets answer."""
+        """Return a history with what only barrier rows know of a group that runs, as far as its targets answer."""
         found: list[Barrier] = []
         for name, dialect in history.dialects.items() if history.state not in ENDS else ():
             if dialect == "cassandra" or name not in self.targets.given or history.stream != self.stream:
@@ -240,7 +242,8 @@ class Groups:
         return history
 
     def _waits_for(self, history: History, told: leases.LastBeat) -> str | None:
-        """A target that is away, code nobody serves, an answer through a work journal, or a group that holds rows."""
+        """Say what a group waits for: a target that is away, code that nobody serves, an answer by mail, rows of
+        another group."""
         if history.state in ENDS:
             return None
         for name in sorted(told.away.keys() & history.dialects.keys()):
@@ -258,7 +261,7 @@ class Groups:
         return self._waits_for_rows(history, told) if history.state == "queued" else None
 
     def _waits_for_rows(self, history: History, told: leases.LastBeat) -> str | None:
-        """A group that waits for an operator, or for others, and holds rows which this one needs."""
+        """Name a group that waits for an operator, or for others, and holds rows which this one needs."""
         mine: tuple[Held, ...] | None = None
         for id_ in told.open:
             other = self.load(id_)
@@ -272,12 +275,12 @@ class Groups:
         return None if behind is None else f"rows of group {behind}, which waits itself: see `strandline group show`"
 
     def history(self, id: str) -> Sequence[tuple[str, Mapping[str, Any], int]]:  # noqa: A002 (the specification's name)
-        """Everything that is recorded of a group: type, payload and timestamp (µs) of each event."""
+        """Return everything that is recorded of a group: type, payload and timestamp (µs) of each event."""
         self._known(id)
         return [(event.type, event.payload, event.timestamp) for event in self.journal.read(group_key(id))]
 
     def list(self, state: str | None = None, after: str | None = None, limit: int = 100) -> GroupList:
-        """Groups of this stream; `after` of the answer goes on where it ends.
+        """Return groups of this stream; `after` of the answer goes on where it ends.
 
         `state` is a state, or `open`: what has not ended is exact. Ended ones, and all (None), are what the pipeline
         has carried, up to `as_of`.
@@ -291,7 +294,8 @@ class Groups:
         return history
 
     def wait(self, id: str, timeout_s: float = 30.0) -> Outcome:  # noqa: A002 (the specification's name)
-        """The outcome of a group, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
+        """Return the outcome of a group, once it has ended; `Unavailable.timeout` with its state if that takes
+        longer."""
         check_not_inside(self.stream)
         until = time.monotonic() + checks.timeout_s(timeout_s)
         partition = key_partition(group_key(id), self.log.partitions)
@@ -321,7 +325,8 @@ class Groups:
                 self.log.wait({partition: newest}, min(left_s, 1.0))
 
     def explain(self, group: Group) -> Explanation:
-        """What a group would do: steps with those that are added, order, rows, undo. Executes and records nothing."""
+        """Return what a group would do: steps with those that are added, order, rows, undo. Nothing is executed or
+        recorded."""
         return explained(self._submitter.plan(_group(group)))
 
     def playback(self, id: str) -> Played:  # noqa: A002 (the specification's name)
@@ -390,7 +395,7 @@ class Groups:
         return history
 
     def answering(self, handlers: Callee | Mapping[str, Callee]) -> Callable[[Any], None]:
-        """A handler for a `Worker`: it calls one of these with each message of a work journal, and answers.
+        """Return a handler for a `Worker`: it calls one of these with each message of a work journal, and answers.
 
         Worker(s, {"prices": groups.answering(price)}).run()        serves `work:prices`
         """
@@ -400,12 +405,12 @@ class Groups:
         self.journal.append_reserved(inbox_key(stream), [Event(type_, dict(payload))])
 
     def processor(self) -> Processor:
-        """What runs this stream's groups. One at a time does; others wait."""
+        """Return what runs this stream's groups. One processor at a time runs them; others wait."""
         return Processor(self)
 
 
 def check_named(field_: str, given: object, allowed: str, fits: Callable[[Any], bool]) -> None:
-    """`InvalidInput.setting` for what is no mapping of names to such things."""
+    """Raise Raise `InvalidInput.setting` for what is no mapping of names to such things."""
     if not isinstance(given, Mapping):
         raise invalid("setting", field_, "no mapping", allowed=f"{{{allowed}}}", got=given)
     for name, one in given.items():

@@ -81,7 +81,7 @@ def check_handlers(registry: Mapping[str, Callee]) -> None:
 
 
 def called(callee: Callee, message: Any) -> HandlerAnswer:
-    """What a handler answers; one that raises has answered, too."""
+    """Return what a handler answers; one that raises has answered, too."""
     try:
         given = callee(message)
         check_ran(given)
@@ -91,7 +91,7 @@ def called(callee: Callee, message: Any) -> HandlerAnswer:
 
 
 def answer_of(given: Any) -> HandlerAnswer:
-    """What a handler gave, as an answer."""
+    """Return what a handler gave, as an answer."""
     if isinstance(given, Refused):
         return HandlerAnswer(None, readable(str(given.reason)), given.retryable)
     results = given.results if isinstance(given, Produced) else given
@@ -104,7 +104,7 @@ def answer_of(given: Any) -> HandlerAnswer:
 
 @contextmanager
 def inside(stream: str) -> Iterator[None]:
-    """Around the call of a handler of this stream."""
+    """Mark this thread as one that calls a handler of this stream."""
     _here.stream = stream
     try:
         yield
@@ -113,7 +113,7 @@ def inside(stream: str) -> Iterator[None]:
 
 
 def check_not_inside(stream: str) -> None:
-    """`InvalidInput.wait_in_handler` within a handler of this stream."""
+    """Raise Raise `InvalidInput.wait_in_handler` within a handler of this stream."""
     if getattr(_here, "stream", None) == stream:
         raise InvalidInput(
             "a handler waits for a group of its own stream, which may wait for this handler",

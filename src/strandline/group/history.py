@@ -146,17 +146,18 @@ class History:
 
     @property
     def waits_for_operator(self) -> bool:
-        """Whether nobody goes on with it by himself: an undo has failed, or an error of this program is in the way."""
+        """Return whether it goes on when an operator says so: an undo has failed, or an error of this program is in the
+        way."""
         return self.state == "rollback_failed" or (bool(self.stuck) and self.state not in ENDS)
 
     @property
     def why(self) -> str | None:
-        """The reason of its failure."""
+        """Return the reason of its failure."""
         return self.reason or ("internal" if self.stuck else None)
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and all hooks were sent."""
+        """Return whether it has ended, and all hooks were sent."""
         return self.state in ENDS and all(hook.done for hook in self.hooks.values())
 
     def apply(self, entry: HistoryEvent, timestamp: int = 0) -> None:
@@ -185,7 +186,7 @@ class History:
             self.logged([entry], timestamp)
 
     def logged(self, entries: Iterable[HistoryEvent], timestamp: int) -> None:
-        """These are in the log, since then."""
+        """Take note that these are in the log, since this time."""
         for entry in entries:
             if entry.type == "Started":
                 self._started_in_log = timestamp
@@ -228,7 +229,7 @@ def _taken(history: History, payload: Payload, at: int) -> None:
 
 
 def _rows(history: History, step: str, what: str, payload: Payload) -> list[Any]:
-    """The rows of a payload. Pages count where it has none: others may be left of a process that ended."""
+    """Return the rows of a payload. Pages count where it has none: others may be left of a process that ended."""
     paged_ = history.rows.pop((step, what), [])
     rows: list[Any] = payload.get("rows", paged_)
     return rows
@@ -410,8 +411,8 @@ _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
 
 
 def defined(definition: Payload, plan: Payload, **head: Any) -> list[tuple[str, Payload]]:
-    """The first events of a history: `head` (hash, stream, dialects, identities), definition and plan, in pages if they
-    are long."""
+    """Return the first events of a history: `head` (hash, stream, dialects, identities), definition and plan, in pages
+    if they are long."""
     head |= {"expression_rules": 1, "statement_rules": 1}
     whole = {"definition": definition, "plan": plan}
     pages = _pages(*WHOLE, whole)
@@ -421,7 +422,8 @@ def defined(definition: Payload, plan: Payload, **head: Any) -> list[tuple[str, 
 def result(
     step: str, done: Done, at: int, *, query: bool = False, started: int | None = None
 ) -> Iterator[tuple[str, Payload]]:
-    """The events of a step that is done: its images and rows, in pages where they are long, then its `Result`."""
+    """Return the events of a step that is done: its images and rows, in pages where they are long, then its
+    `Result`."""
     payload: dict[str, Any] = {"step": step, "at": at, "columns": list(done.rows.columns)}
     if started is not None:
         payload["started"] = started
@@ -437,7 +439,7 @@ def result(
 
 
 def paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Iterator[tuple[str, Payload]]:
-    """Rows that are short go into the payload, others into pages before it."""
+    """Put rows that are short into the payload, others into pages before it."""
     pages = _pages(step, what, rows)
     if not pages:
         payload["rows"] = rows
@@ -445,7 +447,7 @@ def paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Ite
 
 
 def _pages(step: str, what: str, value: Any) -> list[tuple[str, Payload]]:
-    """The events that a long value needs; none for one that fits into another event."""
+    """Return the events that a long value needs; none for one that fits into another event."""
     text = orjson.dumps(value).decode()
     size = PAGE_BYTES // 4  # one byte a character, or four
     texts = [text[at : at + size] for at in range(0, len(text), size)] if len(text) > size // 2 else []
@@ -457,7 +459,7 @@ def _pages(step: str, what: str, value: Any) -> list[tuple[str, Payload]]:
 
 
 def folded(id_: str, entries: Iterable[tuple[HistoryEvent, int, int]]) -> History | None:
-    """A history from its events (entry, life, timestamp); None if there are none."""
+    """Return a history from its events (entry, life, timestamp); None if there are none."""
     history: History | None = None
     for entry, life, timestamp in entries:
         history = history or History(id_, life)
@@ -466,5 +468,5 @@ def folded(id_: str, entries: Iterable[tuple[HistoryEvent, int, int]]) -> Histor
 
 
 def packed(entries: Iterable[HistoryEvent]) -> bytes:
-    """Entries as one text."""
+    """Return entries as one text."""
     return orjson.dumps([[entry.n, entry.type, entry.payload] for entry in entries])

@@ -12,8 +12,8 @@ from strandline.group.statements.api import Given, Held, Plan, RowSet
 
 
 def still_held(plan: GroupPlan, history: History) -> Iterator[Held]:
-    """The rows in images of steps that are not undone (no image: the row set), and those of rollback steps that are
-    still to run; all rows of a group with which an error of this program is."""
+    """Give the rows in images of steps that are not undone (no image: the row set), and those of rollback steps that
+    are still to run; all rows of a group with which an error of this program is."""
     if history.stuck:
         yield from plan.holds()
         return

@@ -34,7 +34,7 @@ class Ending:
         self.outcome: Outcome | None = None
 
     def tell(self, outcome: Outcome | None) -> None:
-        """It has ended; None: the log says how."""
+        """Tell that the group has ended; None: the log says how."""
         self.outcome = outcome
         self._told.set()
 
@@ -43,7 +43,7 @@ class Ending:
         return self._told.is_set()
 
     def wait(self, timeout_s: float) -> Outcome | None:
-        """Until it is told, or the time is over."""
+        """Wait until it is told, or the time is over."""
         self._told.wait(timeout_s)
         return self.outcome
 
@@ -72,7 +72,7 @@ class InProcess:
     # ------------------------------------------------------------ who runs the stream
 
     def start(self, processor: object) -> None:
-        """This one runs the stream from now on. What was submitted before may have been run by others."""
+        """Let this processor run the stream from now on. What was submitted before may have been run by others."""
         with self._lock:
             self._processor, self._slips, self._bytes = processor, {}, 0
 
@@ -83,13 +83,13 @@ class InProcess:
 
     @property
     def running(self) -> bool:
-        """Whether somebody in this process runs the stream."""
+        """Return whether a processor of this process runs the stream."""
         return self._processor is not None
 
     # ------------------------------------------------------------ from submit to the processor
 
     def expect(self, id_: str) -> Slip:
-        """A group is going to be defined: this call knows of nothing in the log."""
+        """Prepare for a group that is going to be defined: this call knows of nothing in the log."""
         slip = Slip(id_)
         if self._processor is not None:
             with self._lock:
@@ -97,7 +97,7 @@ class InProcess:
         return slip
 
     def define(self, slip: Slip, life: int | None, entries: list[HistoryEvent]) -> None:
-        """These are its first events, and all that there are, unless somebody said otherwise meanwhile."""
+        """Hand over the first events of a group: all that there are, unless somebody said otherwise meanwhile."""
         if self._slips.get(slip.id) is not slip or life is None:
             return
         size = len(packed(entries))
@@ -107,11 +107,11 @@ class InProcess:
                 self._bytes += size
 
     def forget(self, id_: str) -> None:
-        """The log may have something else of a group than was, or will be, handed over."""
+        """Hand nothing over of a group: the log may have something else."""
         self._pop(id_)
 
     def take(self, id_: str) -> History | None:
-        """The history of a group that was submitted here and not taken yet; None: the log has it."""
+        """Return the history of a group that was submitted here and not taken yet; None: the log has it."""
         slip = self._pop(id_)
         return None if slip is None else folded(id_, ((entry, slip.life, 0) for entry in slip.entries))
 
@@ -124,7 +124,7 @@ class InProcess:
     # ------------------------------------------------------------ from the processor to those who wait
 
     def ending(self, id_: str) -> Ending:
-        """Where the end of a group will be told, if a processor of this process runs it."""
+        """Return where the end of a group will be told, if a processor of this process runs it."""
         with self._lock:
             known = self._endings.get(id_)
             if known is None or known.told:  # the one of an earlier life of this id
@@ -132,12 +132,12 @@ class InProcess:
             return known
 
     def known_ending(self, id_: str) -> Ending | None:
-        """The one that somebody holds for a group which was submitted here."""
+        """Return where the end will be told of a group that was submitted here, if somebody waits for that."""
         with self._lock:
             return self._endings.get(id_)
 
     def ended(self, history: History) -> None:
-        """The end of a group is in the log."""
+        """Tell the end of a group, which is in the log."""
         with self._lock:
             ending = self._endings.get(history.id)
         if ending is not None:

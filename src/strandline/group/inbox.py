@@ -29,11 +29,11 @@ class Inbox:
 
     @property
     def waiting(self) -> bool:
-        """Whether there are messages that could not act yet."""
+        """Return whether there are messages that could not act yet."""
         return bool(self._waiting)
 
     def is_empty(self) -> bool:
-        """Whether every message that came has acted."""
+        """Return whether every message that came has acted."""
         head = self._journal.head(self._key)
         return not self._waiting and (head is None or head.seq_nr <= self._read_to)
 

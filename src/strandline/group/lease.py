@@ -60,7 +60,7 @@ class StreamProgress:
     """Groups that wait for rows of one that waits itself, and for which; some of them."""
 
     def loaded(self, name: str, code: str) -> StreamProgress:
-        """Another version of code is in force."""
+        """Return the progress with another version of code in force."""
         before = self.code.get(name, code)
         others = (other for other in (*self.replaced, before) if other != code)
         replaced = tuple(dict.fromkeys(others))[-REPLACED_MAX:]
@@ -79,7 +79,7 @@ class LastBeat(StreamProgress):
 
 
 def said(journal: Journal, stream: str) -> LastBeat:
-    """What a stream's lease says now."""
+    """Return what a stream's lease says now."""
     for event in journal.read(lease_key(stream), limit=1, backwards=True):
         told: dict[str, Any] = dict(event.payload)
         told["open"] = {id_: StreamPlace(n, id_, code) for id_, (n, code) in told["open"].items()}
@@ -91,7 +91,7 @@ class StreamLease:
     """The right to run a stream, held."""
 
     def __init__(self, journal: Journal, stream: str, lease_s: float, before: LastBeat, holder: str, now: int) -> None:
-        """Taken over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
+        """Take the lease over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
         self.stream, self.fence, self.holder = stream, before.fence + 1, holder
         self.progress = StreamProgress(
             done_to=before.done_to, open=before.open, horizon=before.horizon, code=before.code, replaced=before.replaced
@@ -112,12 +112,12 @@ class StreamLease:
         self._thread.start()
 
     def check(self) -> None:
-        """`LeaseLost` if it may be over: nobody is asked."""
+        """Raise `LeaseLost` if it may be over: nobody is asked."""
         if self._lost or boot_clock() - self._beaten > self._lease_s * 2 / 3:
             raise self._gone(self._lost or "its beat could not be written in time")
 
     def look(self) -> None:
-        """`LeaseLost` if the log says that somebody else has it."""
+        """Raise `LeaseLost` if the log says that somebody else has it."""
         found = said(self._journal, self.stream)
         if found.fence > self.fence:
             self._lost = f"{found.holder} took it over"
@@ -189,7 +189,7 @@ class StreamLease:
                 _logger.warning("the lease of stream %s could not be renewed: %s", self.stream, error)
 
     def _found_own(self) -> bool:
-        """Whether the last beat is one of this holder's, of which nobody knew whether it was written."""
+        """Return whether the last beat is one of this holder's, of which nobody knew whether it was written."""
         found = said(self._journal, self.stream)
         if found.fence != self.fence:
             self._lost = f"{found.holder} took it over"
@@ -239,5 +239,5 @@ def take(
 
 
 def boot_clock() -> float:
-    """Seconds that no setting of the clock moves, and that pass while the machine sleeps, where it can tell."""
+    """Return seconds that no setting of the clock moves, and that pass while the machine sleeps, where it can tell."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

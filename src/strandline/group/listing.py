@@ -135,7 +135,7 @@ class Lister:
 
 
 def streams_of(journal: Journal, load: Load) -> list[StreamStatus]:
-    """All streams whose first entry was carried: how each stands, exact."""
+    """Return how all streams stand whose first entry was carried, exact."""
     found, last = [], None
     while keys := journal.keys("group_stream", after=last, limit=1000):
         last = keys[-1]

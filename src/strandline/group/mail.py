@@ -48,7 +48,7 @@ VERSION_MAX: Final = 64
 
 
 def code_of(name: str, version: str) -> str:
-    """A version of code, as people call it: `shop@2`."""
+    """Return the name of a version of code, as people call it: `shop@2`."""
     if not is_name(name):
         raise invalid("option", "name", "no name of code", allowed=NAMES, got=name)
     if not isinstance(version, str) or not 1 <= len(version) <= VERSION_MAX or not version.isprintable():
@@ -57,12 +57,12 @@ def code_of(name: str, version: str) -> str:
 
 
 def box_of(code: str) -> str:
-    """The work journal through which a version of code is served."""
+    """Return the work journal through which a version of code is served."""
     return f"code_{sha256(code.encode()).hexdigest()[:32]}"
 
 
 def code_named(handler: str) -> str | None:
-    """The code of a path `code/handler`; None for any other name."""
+    """Return the code of a path `code/handler`; None for any other name."""
     code, slash, name = handler.partition("/")
     return code if slash and is_name(code) and is_name(name) else None
 
@@ -71,14 +71,14 @@ def code_named(handler: str) -> str | None:
 
 
 def written(message: Message, handler: str, start: StartMessage | None = None, *, ack: bool = False) -> dict[str, Any]:
-    """A message as JSON. `start`: how its handler is started, where a group starts it; `ack`: of a hook."""
+    """Return a message as JSON. `start`: how its handler is started, where a group starts it; `ack`: of a hook."""
     made: dict[str, Any] = {"kind": _NAMES[type(message)], "handler": handler, "ack": ack}
     made |= {name: encoded(value) for name, value in message._asdict().items()}
     return made if start is None else {**made, "start": written(start, handler)}
 
 
 def read(made: Mapping[str, Any]) -> Message:
-    """The message of an entry's data, `claim.entry.data["message"]`."""
+    """Return the message of an entry's data, `claim.entry.data["message"]`."""
     kind = _KINDS[made["kind"]]
     given = {name: decoded(made[name]) for name in kind._fields if name in made}
     if given.get("data") is not None:
@@ -89,5 +89,5 @@ def read(made: Mapping[str, Any]) -> Message:
 
 
 def group_of(message_id: object) -> str:
-    """Whose message; "" for what is no id of a message."""
+    """Return the group of a message; "" for what is no id of a message."""
     return message_id.partition("/")[0] if isinstance(message_id, str) else ""

@@ -179,7 +179,7 @@ class Messages:
             return
 
         def answered(answer: HandlerAnswer) -> None:
-            """In a thread of the handlers. What is posted has its answer later, unless it could not be posted."""
+            """Take what a call came to. What is posted has its answer later, unless it could not be posted."""
             if question.box is None or answer.results is None:
                 drive.go_on(partial(self._answered, ask, message, 1, answer))
 
@@ -230,13 +230,13 @@ class Messages:
         )
 
     def timed_out(self, message: str) -> None:
-        """No answer came in time. The lock is held."""
+        """Take note that no answer came in time. The lock is held."""
         if (handler := self.calls.pop(message, None)) is not None:
             reached("group.no_answer_in_time")
             self._handlers.hung[message] = handler
 
     def hear(self, message: Mapping[str, Any]) -> None:
-        """An answer or an ack from the inbox: into the history, before it is deleted there."""
+        """Put an answer or an ack into the history, before it is deleted from the inbox."""
         drive, id_ = self._drive, message["message_id"]
         with drive.lock:
             question, hook = drive.history.questions.get(id_), drive.history.hooks.get(id_)
@@ -304,7 +304,7 @@ class Messages:
 
 
 def kept_answer(answer: HandlerAnswer) -> dict[str, Any]:
-    """An answer as the history keeps it: for results that it cannot keep, why."""
+    """Return an answer as the history keeps it: for results that it cannot keep, why."""
     try:
         made = written_answer(answer)
         if len(orjson.dumps(made)) <= PAGE_BYTES:
@@ -315,7 +315,7 @@ def kept_answer(answer: HandlerAnswer) -> dict[str, Any]:
 
 
 def written_answer(answer: HandlerAnswer) -> dict[str, Any]:
-    """An answer as JSON; `InvalidInput.payload_type` for results that cannot be kept."""
+    """Return an answer as JSON; `InvalidInput.payload_type` for results that cannot be kept."""
     if answer.results is not None:
         made = {"results": encoded(answer.results)}
         orjson.dumps(made)

@@ -16,5 +16,5 @@ def inbox_key(stream: str) -> str:
 
 
 def lease_key(stream: str) -> str:
-    """Of a stream's lease; no stream has a / in its name."""
+    """Return the key of a stream's lease; no stream has a / in its name."""
     return f"group_stream|{stream}/lease"

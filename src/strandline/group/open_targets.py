@@ -48,7 +48,7 @@ class OpenTargets:
             return self._opened[name]
 
     def owner(self, name: str) -> Owner:
-        """The row by which a target is ours; `InvalidGroup.target_taken` if it is another's."""
+        """Return the row by which a target is ours; `InvalidGroup.target_taken` if it is another's."""
         target = self.target(name)
         with self._lock:
             known = self._owners.get(name)
@@ -59,11 +59,11 @@ class OpenTargets:
         return known
 
     def tables(self, target: str, names: Iterable[str]) -> Mapping[str, TargetTable]:
-        """The schema of tables."""
+        """Return the schema of tables."""
         return self.target(target).tables(list(names))
 
     def changed_table(self, tables: Mapping[str, Mapping[str, TargetTable]]) -> str | None:
-        """A table that is not what a plan rests on, which has these of each target."""
+        """Name a table that is not what a plan rests on any more; `tables` are those of the plan, by target."""
         for target, known in tables.items():
             now = self.tables(target, known)
             for name, table in known.items():

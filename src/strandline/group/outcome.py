@@ -49,7 +49,7 @@ class Outcome:
 
 
 def outcome_of(history: History, *, holder: str | None = None, hung: tuple[str, ...] = ()) -> Outcome:
-    """A history as a program sees it."""
+    """Return a history as a program sees it."""
     detail = "; ".join(filter(None, (history.detail, history.stuck)))
     return Outcome(
         history.id, history.state, history.failed_step, history.why, detail, dict(_steps(history)),

@@ -80,22 +80,22 @@ class Planned:
 
     @property
     def sql_target(self) -> str | None:
-        """Its target, if it has a statement and that is an SQL target."""
+        """Return its target, if it has a statement and that is an SQL target."""
         return self.target if self.plan is not None and self.plan.statement.dialect != "cassandra" else None
 
     @property
     def answers(self) -> list[str]:
-        """Its recipes that somebody is asked for."""
+        """Return its recipes that somebody is asked for."""
         return [recipe.name for recipe in self.recipes if recipe.handler is not None]
 
     @property
     def is_optimistic(self) -> bool:
-        """Whether steps behind it start before its success is decided."""
+        """Return whether steps behind it start before its success is decided."""
         return any(check.optimistic for check in self.checks)
 
     @property
     def is_alone(self) -> bool:
-        """Whether something from outside belongs to it: it asks, is told, or is not undone by images."""
+        """Return whether something from outside belongs to it: it asks, is told, or is not undone by images."""
         asks = bool(self.answers) or any(check.kind == "ask" for check in self.checks)
         told = self.name == PRE or self.step.pre_hook is not None or self.step.post_hook is not None
         elsewhere = self.plan is not None and self.sql_target is None
@@ -120,16 +120,16 @@ class GroupPlan(NamedTuple):
     segments: Segments = Segments({}, {})
 
     def step(self, name: str) -> Planned:
-        """A step, going forward or back."""
+        """Return a step, going forward or back."""
         return self.steps.get(name) or self.rollback[name]
 
     @property
     def whole(self) -> str | None:
-        """The target on which all of it is one transaction, if it is."""
+        """Return the target on which all of it is one transaction, if it is."""
         return self.target_of(self.segments.last) if self.segments.last and len(self.segments.steps) == 1 else None
 
     def target_of(self, segment: str) -> str | None:
-        """The target of a segment's statements, or of a rollback step's."""
+        """Return the target of a segment's statements, or of a rollback step's."""
         if segment in self.rollback:
             return self.rollback[segment].target
         found = (self.steps[name].target for name in self.segments.steps[segment])
@@ -137,27 +137,27 @@ class GroupPlan(NamedTuple):
 
     @property
     def targets(self) -> frozenset[str]:
-        """The targets of all steps, going forward and back."""
+        """Return the targets of all steps, going forward and back."""
         return frozenset(one.target for one in (*self.steps.values(), *self.rollback.values()) if one.target)
 
     @property
     def unsaved(self) -> tuple[str, ...]:
-        """The steps of the last segment, which save no images: nothing can fail after them."""
+        """Return the steps of the last segment, which save no images: nothing can fail after them."""
         return self.segments.steps[self.segments.last] if self.segments.last is not None else ()
 
     def step_by_step(self) -> GroupPlan:
-        """The same where each step is a transaction of its own."""
+        """Return the same plan with each step as a transaction of its own."""
         return self._replace(segments=Segments.alone(self.sequence))
 
     def wants(self) -> dict[str, list[Want]]:
         return {name: [*step.wants, *((need, SUCCESS) for need in step.order)] for name, step in self.steps.items()}
 
     def dependents(self, step: str) -> list[str]:
-        """Who waits for a step, as it was declared."""
+        """Return the steps that wait for a step, as it was declared."""
         return list(self.group.graph.dependents(step))
 
     def with_values(self, definition: Mapping[str, Any]) -> GroupPlan:
-        """The plan of another group, which differs from this one in its id and the values of its steps alone; `placed`
+        """Return the plan of a group that differs from this one in its id and the values of its steps alone; `placed`
         or `pinned` says in which order they run."""
         values = {step["name"]: decoded(step.get("values", {})) for step in definition["steps"]}
         group = copy(self.group)
@@ -187,12 +187,12 @@ class GroupPlan(NamedTuple):
         return self._replace(segments=segments_of(self.steps, self.sequence))
 
     def made_order(self) -> dict[str, Any]:
-        """What `placed` found out, as JSON values. It never changes: barrier rows have the names of segments."""
+        """Return what `placed` found out, as JSON values. It never changes: barrier rows have the names of segments."""
         order = {name: one.order for name, one in self.steps.items() if one.order}
         return {"before": order, "segments": list(map(list, self.segments.steps.values())), "last": self.segments.last}
 
     def pinned(self, order: Mapping[str, Any]) -> GroupPlan:
-        """With what was found out when its group was submitted."""
+        """Return the plan with what was found out when its group was submitted."""
         for name, one in self.steps.items():
             one.order = list(order["before"].get(name, ()))
         steps = {names[0]: tuple(names) for names in order["segments"]}
@@ -200,7 +200,7 @@ class GroupPlan(NamedTuple):
         return self._replace(segments=Segments(steps, of, order["last"]))
 
     def holds(self) -> tuple[Held, ...]:
-        """All rows that the group may touch, going forward and back; a place begins with its target's name."""
+        """Return all rows that the group may touch, going forward and back; a place begins with its target's name."""
         every = (*self.steps.values(), *self.rollback.values())
         return tuple(dict.fromkeys(one for step in every for one in step.holds))
 
@@ -209,7 +209,7 @@ def planned(
     group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler,
     steps_max: int = 10_000, barrier_keep_s: float = 0.0, identities: Mapping[str, str] | None = None,
 ) -> GroupPlan:  # fmt: skip
-    """The plan of a group; one `InvalidGroup` says all that is wrong with it. `no_handler` says what is wrong with a
+    """Return the plan of a group; one `InvalidGroup` says all that is wrong. `no_handler` says what is wrong with a
     handler's name."""
     statements = _Statements(dialects, tables, barrier_keep_s, group.problems(steps_max))
     made = GroupPlanner(group, statements, no_handler, statements.problems, statements.obstacles).plan()
@@ -220,7 +220,7 @@ def planned(
 
 
 def shape_of(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """What a definition has in common with those of its kind: all but its id and the values of its steps."""
+    """Return what a definition has in common with those of its kind: all but its id and the values of its steps."""
     steps = [{**step, "values": dict.fromkeys(step.get("values", ()))} for step in definition["steps"]]
     return {**definition, "id": "shape", "steps": steps}
 
@@ -260,7 +260,8 @@ class _Statements:
         return self._touching(made, step, target)
 
     def _touching(self, made: Plan, step: Step, target: str) -> Plan:
-        """With what `touches` adds; for a statement that is not understood it replaces all of the target."""
+        """Return a plan with what `touches` adds; for a statement that is not understood it replaces all of the
+        target."""
         rows = [] if step.touches and not made.statement.understood else list(made.rows)
         for where, table, key in step.touches:
             found = self._tables(where, [table]).get(table)
@@ -292,7 +293,7 @@ class GroupPlanner:
         self._warnings: list[str] = []
 
     def plan(self) -> GroupPlan:
-        """The plan, but for which steps come first because of the rows, and which are one transaction."""
+        """Return the plan, but for which steps come first because of the rows, and which are one transaction."""
         for step in self._group.steps.values():
             self._add(step)
         self._check_handlers()
@@ -373,7 +374,7 @@ class GroupPlanner:
         self._steps[name] = checking
 
     def _join_checks(self) -> None:
-        """Whatever depends on a step waits for its checking queries, too."""
+        """Let whatever depends on a step wait for its checking queries, too."""
         checking: dict[str, list[str]] = {}
         for name in self._steps:
             step, _, rest = name.partition("/")
@@ -475,7 +476,7 @@ class _Touched:
         self._below: dict[tuple[Any, ...], tuple[dict[str, None], dict[str, None]]] = {}
 
     def before(self, step: str, holds: Iterable[Held]) -> list[str]:
-        """Steps that must come before this one, which now is the last."""
+        """Return the steps that must come before this one, which now is the last."""
         found: dict[str, None] = {}
         for one in holds:
             place = one.place
@@ -505,7 +506,7 @@ class _Touched:
 
 @lru_cache(maxsize=2048)
 def _parsed(text: str, dialect: Dialect) -> Statement:
-    """Groups of one kind have the same statements: each is parsed once."""
+    """Parse a statement. Parse a statement. Groups of one kind have the same statements: each is parsed once."""
     return parse(text, dialect)
 
 
@@ -523,14 +524,14 @@ def _empty(name: str) -> Step:
 
 
 def _tells(made: Plan, exists: bool) -> bool:
-    """Whether the target can tell from a statement if its rows were there."""
+    """Return whether the target can tell from a statement if its rows were there."""
     if made.undo in ("update", "delete") and made.statement.dialect != "cassandra":
         return True
     return made.before is not None or (made.undo == "insert" and not exists and bool(made.statement.shape.rows))
 
 
 def _longest(path: tuple[str, ...], one: Planned, offers: list[Offer]) -> str:
-    """As much of a path in an expression as names a parameter; the rest are members of its value."""
+    """Return as much of a path in an expression as names a parameter; the rest are members of its value."""
     for cut in range(min(len(path), 3), 0, -1):
         name = ".".join(path[:cut])
         if resolve(one.name, [(name, 0)], one.values, offers)[0]:
@@ -544,7 +545,7 @@ def _expressions(one: Planned) -> Iterable[str]:
 
 
 def handler_names(group: Group) -> Iterable[tuple[str, str | None]]:
-    """The handlers that a group names, but for those that it starts itself; and the step that names each."""
+    """Give the handlers that a group names, but for those that it starts itself, and the step that names each."""
     if isinstance(group.pre_hook, StartHandler):
         yield group.pre_hook.factory, None
     for hook in (group.pre_hook, group.post_hook):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def problems_of(step: Step) -> Iterable[Problem]:
-    """All that can be said of it."""
+    """Give all that is wrong with a step by itself."""
     name = step.name
     if step.kind == "empty":
         if step.statement or step.values or step.target:
@@ -84,13 +84,13 @@ def _check_problems(step: Step, check: Check) -> Iterable[Problem]:
 
 
 def bad_fields(part: Any, step: str | None) -> Iterable[Problem]:
-    """Of a part of a definition; of a plain name or nothing there are none."""
+    """Give what is wrong with the fields of a part; a plain name has none."""
     if is_dataclass(part) and not isinstance(part, type):
         yield from bad_settings(type(part), {one.name: getattr(part, one.name) for one in _limited(type(part))}, step)
 
 
 def bad_settings(kind: Any, given: Mapping[str, Any], step: str | None) -> Iterable[Problem]:
-    """What is given to the fields of a class that say what is allowed."""
+    """Give what is wrong with values of fields that say what is allowed."""
     for one in _limited(kind):
         if (value := given.get(one.name, one.default)) is not one.default:
             try:
@@ -102,5 +102,5 @@ def bad_settings(kind: Any, given: Mapping[str, Any], step: str | None) -> Itera
 
 @cache
 def _limited(kind: Any) -> tuple[Field[Any], ...]:
-    """The fields that have limits (`within`, `one_of`), or are true or false."""
+    """Return the fields that have limits (`within`, `one_of`), or are true or false."""
     return tuple(one for one in fields(kind) if one.metadata or isinstance(one.default, bool))

@@ -75,11 +75,12 @@ class Processor:
         """How many groups have ended here, by the state in which they did."""
 
     def run(self) -> None:
-        """Until `stop`. `LeaseLost` if another processor took over."""
+        """Run the stream until `stop`. `LeaseLost` if another processor took over."""
         self._work(until_idle=False)
 
     def run_until_idle(self) -> None:
-        """Until every group of the stream has ended, or waits for an operator; another processor may see to that."""
+        """Run until every group of the stream has ended, or waits for an operator; another processor may see to
+        that."""
         self._work(until_idle=True)
 
     def stop(self) -> None:
@@ -129,7 +130,7 @@ class Processor:
             _logger.warning("stream %s is run by %s: waiting", self._groups.stream, holder.holder)
 
     def _has_done_all(self, holder: leases.LastBeat) -> bool:
-        """Whether the one that runs the stream has left nothing but what waits for an operator."""
+        """Return whether the processor that runs the stream has left nothing but what waits for an operator."""
         head = self._journal.head(stream_key(self._groups.stream))
         if head is not None and head.seq_nr > holder.done_to:
             return False
@@ -318,7 +319,7 @@ class Turn:
         return found
 
     def _look_for_targets(self) -> None:
-        """Targets that came or went, and groups that were taken over since."""
+        """Take note of targets that came or went, and of groups that were taken over since."""
         self._fences.check()
         there = self._fences.there.copy()
         new = {name: one for name, one in there.items() if name not in self._targets}
@@ -386,7 +387,7 @@ class Turn:
                     self._changed.wait(self._pause_s())
 
     def _due(self) -> list[Work | str]:
-        """What is to be done now by the timers."""
+        """Return what is to be done now by the timers."""
         found: list[Work | str] = []
         with self._timing:
             while self._timers and self._timers[0][0] <= time.monotonic():
@@ -486,11 +487,11 @@ class Turn:
             self._inbox.hear(self._act_on)
 
     def _room(self) -> int:
-        """How many entries more may be read."""
+        """Return how many entries more may be read."""
         return min(LOOK_AHEAD - len(self._open), self._advance.room)
 
     def _admit(self, place: StreamPlace, history: History, *, resumed: bool = False) -> None:
-        """A group joins the queues of what it holds. `resumed`: the processor before may have begun it."""
+        """Let a group join the queues of what it holds. `resumed`: the processor before may have begun it."""
         plan = self._groups.plan_of(history)
         plan = plan if SEGMENTS else plan.step_by_step()
         targets = self._checked(plan)
@@ -507,8 +508,8 @@ class Turn:
         return None
 
     def _checked(self, plan: GroupPlan) -> frozenset[str]:
-        """The targets of a group. One that names what is not here is not begun: it would end for good, where another
-        processor could run it."""
+        """Return the targets of a group. One that names what is not here is not begun: it would end for good, where
+        another processor could run it."""
         targets = plan.targets
         here = {name for name in plan.handlers if not name.startswith(WORK) and code_named(name) is None}
         for what, option, needed, known in (
@@ -525,7 +526,7 @@ class Turn:
         return targets
 
     def _places(self, one: Drive, holds: Iterable[Held]) -> Iterator[Held]:
-        """By the targets' own identities: two names may lead to one database."""
+        """Give places by the targets' own identities: two names may lead to one database."""
         for held in holds:
             name = held.place[0]
             identity = self._targets[name].owner.identity if name in self._targets else one.identity(name)
@@ -535,7 +536,8 @@ class Turn:
         return target in one.targets and one.identity(target) != self._targets[target].owner.identity
 
     def _admit_again(self) -> None:
-        """A target is another database than was thought while it was away: who waits for whom is found out anew."""
+        """Find out anew which group waits for which: a target is another database than was thought while it was
+        away."""
         with self._changed:
             self._rows, self._held_up = RowQueues(), []
             self._ready.clear()
@@ -547,7 +549,7 @@ class Turn:
                     self._ready.append(one)
 
     def _free(self, ids: Iterable[Hashable]) -> None:
-        """These may start, as far as their rows go."""
+        """Let these groups start, as far as their rows go."""
         with self._changed:
             self._ready.extend(sorted((self._open[str(id_)] for id_ in ids), key=lambda one: one.place.n))
 
@@ -570,7 +572,7 @@ class Turn:
             one.begin()
 
     def _next(self) -> Drive | None:
-        """The next group that may run, if there is room for one more. The lock is held."""
+        """Return the next group that may run, if there is room for one more. The lock is held."""
         busy = len(self._busy) if self._settings.parallel_groups > 1 else self._running - len(self._at_rest)
         if not self._ready or busy >= self._settings.parallel_groups:
             return None
@@ -581,7 +583,7 @@ class Turn:
         return one
 
     def _next_here(self) -> Drive | None:
-        """The next group for a thread that has none any more."""
+        """Return the next group for a thread that has none any more."""
         with self._changed:
             ask = not self._ready or self._is_open_question(self._ready[0]) or self._ending
             one = None if ask or self._processor._stopping or self._error is not None else self._next()
@@ -591,7 +593,8 @@ class Turn:
             return one
 
     def _can_start(self, one: Drive) -> bool:
-        """Whether its targets are there and its code is served; one that was cancelled and never begun needs none."""
+        """Return whether its targets are there and its code is served; one that was cancelled and never begun needs
+        none."""
         if one.id in self._untaken:
             return False
         if one.history.failure is not None:
@@ -602,11 +605,11 @@ class Turn:
         return not one.targets <= self._targets.keys()
 
     def _is_open_question(self, one: Drive) -> bool:
-        """Whether it is for the loop to find out if a group may start."""
+        """Return whether it is for the loop to find out if a group may start."""
         return bool(one.id in self._untaken or one.code or one.ended or self._lacks_target(one))
 
     def _settle(self) -> None:
-        """What became of groups that ran."""
+        """See what became of groups that ran."""
         while True:
             with self._changed:
                 if self._error is not None:
@@ -627,7 +630,7 @@ class Turn:
             self._news = self._news or self._inbox.waiting  # a message may have waited for this one
 
     def _tick(self, *, now: bool = False) -> None:
-        """Now and then: groups that are over, and how far that is."""
+        """Drop groups that are over, and say now and then how far the stream is done."""
         for one in list(self._done.values()):
             if one.history.over:
                 one.record.flush()
@@ -643,13 +646,14 @@ class Turn:
             self._woken = self._advance.more = True
 
     def _say_behind(self, waiting: list[Drive]) -> None:
-        """With the next beat: who waits for rows of these."""
+        """Say with the next beat which groups wait for rows of these."""
         pairs = ((str(id_), one.id) for one in waiting for id_ in self._rows.behind(one.id))
         if (behind := dict(islice(pairs, BEHIND_MAX))) != self._lease.progress.behind:
             self._lease.say(behind=behind)
 
     def _idle(self) -> bool:
-        """Whether nothing is left to do: what is open waits for an operator, for code, or for rows of such a one.
+        """Return whether nothing is left to do: what is open waits for an operator, for code, or for rows of such a
+        group.
 
         A target that is away is waited for, if a group needs it.
         """
@@ -665,7 +669,7 @@ class Turn:
     # ------------------------------------------------------------ inbox
 
     def _act_on(self, message: Message) -> bool:
-        """Whether a message has acted, or has nothing to act on.
+        """Return whether a message has acted, or has nothing to act on.
 
         One for a group that is not admitted or taken over yet waits, as does a resolve until its group came to rest.
         """

@@ -60,7 +60,7 @@ class GroupRecord:
 
     @property
     def pending(self) -> bool:
-        """Whether something is not in the log."""
+        """Return whether something is not in the log."""
         return bool(self._pending)
 
     def flush(self) -> None:
@@ -123,7 +123,7 @@ def seen(history: History, barriers: Iterable[Barrier], now: int) -> None:
 
 
 def load(journal: Journal, id_: str) -> History | None:
-    """The history of a group, folded; None if there is none."""
+    """Return the history of a group, folded; None if there is none."""
     read = journal.read(group_key(id_))
     return folded(
         id_, ((HistoryEvent(event.seq_nr, event.type, event.payload), event.life, event.timestamp) for event in read)
@@ -140,7 +140,7 @@ def event_of(entry: HistoryEvent) -> Event:
 
 
 def _first_of(entries: list[HistoryEvent]) -> list[HistoryEvent]:
-    """As many as one append takes."""
+    """Return as many entries as one append takes."""
     if len(packed(entries)) <= APPEND_BYTES:
         return entries[:]
     size, count = 0, 0

@@ -41,7 +41,7 @@ class RowQueues:
         self._waiting: dict[Hashable, set[Hashable]] = {}
 
     def admit(self, group: Hashable, holds: Iterable[Held]) -> bool:
-        """Join; whether it may start at once."""
+        """Join the queues; return whether the group may start at once."""
         held = tuple(dict.fromkeys(holds))
         blockers: set[Hashable] = set()
         for one in held:
@@ -55,11 +55,11 @@ class RowQueues:
         return not blockers
 
     def behind(self, group: Hashable) -> list[Hashable]:
-        """In whose way it is."""
+        """Return the groups that wait for this one."""
         return list(self._waiting.get(group, ()))
 
     def release(self, group: Hashable, keep: Iterable[Held] = ()) -> list[Hashable]:
-        """Leave, but for what is kept; those that may start now."""
+        """Leave the queues, but for what is kept; return the groups that may start now."""
         for one in self._places.pop(group, ()):
             self._leave(group, one)
         kept = tuple(dict.fromkeys(keep))

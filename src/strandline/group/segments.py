@@ -36,13 +36,14 @@ class Segments(NamedTuple):
 
     @classmethod
     def alone(cls, steps: Iterable[str]) -> Segments:
-        """Each step by itself, with images."""
+        """Return segments of one step each, with images."""
         names = list(steps)
         return cls({name: (name,) for name in names}, {name: name for name in names})
 
 
 def segments_of(steps: Mapping[str, Planned], sequence: Iterable[str]) -> Segments:
-    """`sequence`: the names of the steps, each behind what it waits for. Linear in steps and what they wait for."""
+    """Return the segments. `sequence`: the names of the steps, each behind what it waits for. Linear in steps and
+    needs."""
     names = list(sequence)
     if _whole(steps):
         return Segments({names[0]: tuple(names)}, dict.fromkeys(names, names[0]), names[0])
@@ -73,7 +74,7 @@ def _joined(
     steps: Mapping[str, Planned], wants: set[Want], target: str | None, of: Mapping[str, str],
     outside: Mapping[str, set[Want]],
 ) -> str | None:  # fmt: skip
-    """The segment that a step belongs to because of what it needs."""
+    """Return the segment that a step belongs to because of what it needs."""
     near = {of[need] for need, _ in wants if not steps[need].is_alone and steps[of[need]].sql_target is not None}
     near = {segment for segment in near if target is None or steps[segment].sql_target == target}
     for segment in near if len(near) == 1 else ():
@@ -83,7 +84,7 @@ def _joined(
 
 
 def _whole(steps: Mapping[str, Planned]) -> bool:
-    """Whether all of it is one segment."""
+    """Return whether all of it is one segment."""
     targets = {one.sql_target for one in steps.values() if one.sql_target is not None}
     alone = any(one.is_alone for one in steps.values())
     return len(targets) == 1 and not alone and any(one.writes for one in steps.values())
@@ -92,7 +93,7 @@ def _whole(steps: Mapping[str, Planned]) -> bool:
 def _last(
     steps: Mapping[str, Planned], found: Mapping[str, tuple[str, ...]], of: Mapping[str, str], names: list[str]
 ) -> str | None:
-    """The segment before which all the others are, with all that is asked there."""
+    """Return the segment before which all the others are, with all that is asked there."""
     asked = {(name, recipe) for name, one in steps.items() for recipe in one.answers}
     if any(one.is_optimistic for one in steps.values()) or not asked <= {
         w for one in steps.values() for w in one.wants

@@ -36,5 +36,6 @@ class GroupSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> GroupSettings:
-        """Settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
+        """Return settings from names and values; `InvalidInput.setting` for the first that is unknown or out of
+        range."""
         return cls(**checked_settings(cls, given))

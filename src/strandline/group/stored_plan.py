@@ -32,7 +32,7 @@ _CLASSES: Final[tuple[type[Any], ...]] = (
 
 
 def stored(plan: GroupPlan) -> dict[str, Any]:
-    """The plan as JSON values. Steps with the same statement share its plan."""
+    """Return the plan as JSON values. Steps with the same statement share its plan."""
     plans: dict[bytes, int] = {}
     made: list[Any] = []
     of: dict[str, int] = {}
@@ -47,7 +47,7 @@ def stored(plan: GroupPlan) -> dict[str, Any]:
 
 
 def planned_again(definition: Mapping[str, Any], known: Mapping[str, Any]) -> GroupPlan:
-    """The plan of a group that was submitted, from its history.
+    """Return the plan of a group that was submitted, from its history.
 
     `SchemaMismatch.version` for one of another version.
     """
@@ -64,7 +64,7 @@ def planned_again(definition: Mapping[str, Any], known: Mapping[str, Any]) -> Gr
 
 @lru_cache(maxsize=256)
 def _of_shape(shape: bytes) -> GroupPlan:
-    """Groups of one kind differ in id and values alone: their plan is read once."""
+    """Read a plan. Read a plan. Groups of one kind differ in id and values alone: their plan is read once."""
     definition, made, of = orjson.loads(shape)
     plans: list[Plan] = [_read(one) for one in made]
     group = Group.of(definition, checked=True)
@@ -73,7 +73,7 @@ def _of_shape(shape: bytes) -> GroupPlan:
 
 @cache
 def _classes() -> Mapping[str, type[Any]]:
-    """The classes of which a plan is made. Those of a dialect are loaded when the first plan is read."""
+    """Return the classes of which a plan is made. Those of a dialect are loaded when the first plan is read."""
     from strandline.group.statements.cql import CqlShape, Relation, Selected
     from strandline.group.statements.sql import Shape
 
@@ -81,7 +81,7 @@ def _classes() -> Mapping[str, type[Any]]:
 
 
 def _written(part: Any) -> Any:
-    """A part of a plan as JSON: a tuple with names says what it `is`, and leaves out what has its default."""
+    """Return a part of a plan as JSON: a tuple with names says what it `is`, and leaves out what has its default."""
     if (kind := type(part)).__name__ in _classes():
         known = {name: value for name, value in part._asdict().items() if value != kind._field_defaults.get(name, kind)}
         return {"is": kind.__name__, **{name: _written(value) for name, value in known.items()}}

@@ -63,7 +63,7 @@ class Submitter:
         self._entries = journal.follower(stream_key(stream))
 
     def submit(self, group: Group) -> bool:
-        """Record a group and put it at the end of the stream; whether that was still to be done.
+        """Record a group and put it at the end of the stream; return whether that was still to be done.
 
         Returns when both are durable.
         """
@@ -89,7 +89,7 @@ class Submitter:
         return submitted
 
     def _is_defined(self, group: Group) -> bool:
-        """Whether a group that cannot be checked now is in its stream already."""
+        """Return whether a group that cannot be checked now is in its stream already."""
         known = load(self._journal, group.id) if is_id(group.id) and not group.slips else None
         if known is None or known.hash != hash_of(group.made()):
             return False
@@ -101,7 +101,7 @@ class Submitter:
     def _define(
         self, definition: dict[str, Any], hash_: str, plan: dict[str, Any], targets: Iterable[str], slip: Slip
     ) -> bool:
-        """Begin a history; whether the group, then or before, has been defined for this stream and not begun."""
+        """Begin a history; return whether the group, then or before, was defined for this stream and has not begun."""
         id_ = slip.id
         dialects = {name: self._targets.target(name).dialect for name in targets}
         identities = {name: self._targets.owner(name).identity for name in targets}
@@ -148,12 +148,12 @@ class Submitter:
         return definition, hash_of(definition), {**right.stored, **plan.made_order()}, right.targets
 
     def _identities(self, targets: Iterable[str]) -> dict[str, str]:
-        """Of these targets, where two names lead to one database."""
+        """Return the identities of these targets, where two names lead to one database."""
         found = {name: self._targets.owner(name).identity for name in targets}
         return found if len(set(found.values())) < len(found) else {}
 
     def _still(self, right: _Right) -> bool:
-        """Whether what was right once is right on the tables, and with the handlers, that are there now."""
+        """Return whether what was right once is right on the tables, and with the handlers, that are there now."""
         try:
             for target in right.targets:
                 self._targets.owner(target)
@@ -204,7 +204,7 @@ class Submitter:
 
 
 def check_same(known: History, hash_: str) -> None:
-    """`GroupIdTaken` if a group that is there has another definition."""
+    """Raise Raise `GroupIdTaken` if a group that is there has another definition."""
     if known.hash != hash_:
         raise GroupIdTaken(
             f"group {known.id} is another one: its definition has hash {known.hash[:16]}…, this one "

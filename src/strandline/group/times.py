@@ -24,21 +24,21 @@ class Times:
         self._lock = Lock()
 
     def now(self) -> int:
-        """What the clock says."""
+        """Return what the clock says."""
         return self._clock()
 
     def ahead(self, time: int) -> int:
-        """How far a write time is ahead of the clock, and of all that may have been given before (µs)."""
+        """Return how far a write time is ahead of the clock, and of all that may have been given before (µs)."""
         with self._lock:
             return time - max(self._clock(), self._last)
 
     def settle(self) -> None:
-        """None is given any more, and all that were given are known: who comes next starts above these alone."""
+        """Give no timestamp any more. All that were given are known: the next processor starts above these alone."""
         with self._lock:
             self._lease.say(horizon=self._last)
 
     def next(self, above: int) -> int:
-        """A timestamp above this one, and above all that were given before."""
+        """Return a timestamp above this one, and above all that were given before."""
         with self._lock:
             made = max(self._last + APART_US, above + APART_US, self._clock())
             if made > self._lease.written.horizon or self._last == 0:
