@@ -108,7 +108,7 @@ class InvalidInput(StrandlineError):
         key_type invalid_key key_too_long reserved_entity_type empty_append too_many_events events_type header
         expire_after mark_id invalid_tag append_id append_id_reused tx_foreign tx_idle closed
         event_too_large append_too_large data_too_large empty_body invalid_json
-        seq_nr_range empty_range slice_range limit_range trim_range snapshot_seq_nr how archive_path
+        seq_nr_range empty_range slice_range limit_range trim_range snapshot_seq_nr how archive_path not_empty
         time_without_zone time_range time_format time_ahead offset_foreign offset_format offset_ambiguous
         column column_type column_reserved priority_range expires_early batch_range delay_range expired
         setting url_scheme url_parameter url_incomplete url_port secret_in_argv option schema
@@ -236,7 +236,8 @@ class Unsupported(StrandlineError):
     codes = frozenset(
         """
         sqlite_version sqlite_pragma file_system postgres_unsafe kafka_client kafka_topic cassandra_unsafe spark_setup
-        clock open_server secret_mode not_shared used_after_fork second_library archive standbys work_url not_installed
+        clock open_server secret_mode not_shared used_after_fork second_library archive backup standbys
+        work_url not_installed
         """.split()
     )
 

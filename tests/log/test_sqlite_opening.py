@@ -495,7 +495,7 @@ def test_an_upgrade_that_was_killed_is_ended_by_the_next(path: Path, monkeypatch
         SqliteLog(file).close()
         monkeypatch.setattr(database, "schema_of", lambda *_: new)
         steps = iter(range(1, 1000))
-        connect = database._connect
+        connect = database.open_for_one
 
         def dying(*args: Any, steps: Any = steps, connect: Any = connect, deadly: int = deadly) -> apsw.Connection:
             connection: apsw.Connection = connect(*args)

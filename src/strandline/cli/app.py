@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from strandline import __version__
 from strandline.cli import (
     archive,
+    backup,
     bench,
     demo,
     doctor,
@@ -136,7 +137,7 @@ def app() -> typer.Typer:
     keeping = _group("Show or upgrade the schema of log and store.")
     _add(keeping, "Look after", schema.show, schema.upgrade)
     top.add_typer(keeping, name="schema", rich_help_panel="Look after")
-    _add(top, "Look after", doctor.doctor)
+    _add(top, "Look after", backup.backup, backup.restore, backup.verify, doctor.doctor)
     _add(top, "Try", prove.prove, common=False)
     if IN_CHECKOUT:
         _add(top, "Try", demo.demo, bench.bench, servers.servers, common=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from strandline import __version__
 from strandline.errors import InvalidInput
 
-LATER = frozenset(["backup", "verify", "schema repartition"])
+LATER = frozenset(["schema repartition"])
 
 CHECKOUT = frozenset({"bench", "demo", "servers"})
 

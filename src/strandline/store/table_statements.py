@@ -5,6 +5,8 @@
     purge_TABLE          SQL: rows of a key and life
     delete_TABLE         SQL: rows of a key and life, from one number to another
     look_TABLE           rows with their digests: SQL by key (PostgreSQL: an array of keys), CQL by partition key
+    first_TABLE          SQL: the first rows with their digests, so many, in the order of their places
+    next_TABLE           SQL: those after a place
     remove_TABLE_row     the row at a place. CQL: first the write timestamp
     remove_TABLE_rows    CQL: rows of a partition key from one value of the next column to another
     remove_TABLE_all     CQL: rows of a partition key
@@ -88,6 +90,18 @@ def _look(table: Table, condition: str) -> str:
     return f"SELECT {', '.join(_names(table))} FROM {{schema}}.{table.name} WHERE {condition}"
 
 
+def _first(table: Table) -> str:
+    return f"SELECT {', '.join(_names(table))} FROM {{schema}}.{table.name} ORDER BY {', '.join(table.place)} LIMIT $1"
+
+
+def _next(table: Table) -> str:
+    kinds = {column.name: _POSTGRES.get(column.kind, column.kind) for column in table.columns}
+    place = ", ".join(table.place)
+    after = ", ".join(f"${number}::{kinds[name]}" for number, name in enumerate(table.place, 2))
+    names = ", ".join(_names(table))
+    return f"SELECT {names} FROM {{schema}}.{table.name} WHERE ({place}) > ({after}) ORDER BY {place} LIMIT $1"
+
+
 def _look_cql(table: Table) -> str:
     where = _asked(table.place[: table.partitioned_by])
     return f"SELECT {', '.join(_names(table, cql=True))} FROM keyspace.{table.name} WHERE {where}"
@@ -130,6 +144,8 @@ _SQL: Final[Mapping[str, Callable[[Table], str]]] = {
     "purge": lambda table: _remove(table, _equal(("key", "life"))),
     "delete": lambda table: _remove(table, f"{_equal(('key', 'life'))} AND seq_nr >= $3 AND seq_nr <= $4"),
     "remove_row": lambda table: _remove(table, _equal(table.place)),
+    "first": _first,
+    "next": _next,
 }
 _MAKERS: Final[Mapping[Language, Mapping[str, Callable[[Table], str]]]] = {
     "sqlite": {**_SQL, "put": _put_sqlite, "look": lambda table: _look(table, "key = $1")},

@@ -120,20 +120,26 @@ def _first_connection(
     """Work with a first connection, to a server that is safe."""
     connection, _ = pool.take()
     try:
-        server = server_facts(connection)
-        check_server(server, pool.where, accept_power_loss=settings.accept_power_loss)
-        name = url.parameters.get("schema", SCHEMA_DEFAULT)
-        if not 1 <= len(name.encode()) <= SCHEMA_BYTES_MAX:
-            raise invalid("url_parameter", "schema", "not a name", allowed=f"1..{SCHEMA_BYTES_MAX} bytes", got=name)
-        if name.startswith(SYSTEM_PREFIX):
-            raise invalid("url_parameter", "schema", "the server's own", allowed=f"not {SYSTEM_PREFIX}*", got=name,
-                          hint="name another schema with ?schema=")  # fmt: skip
+        server, name = checked_server(connection, pool.where, url, settings)
         return work(connection, server, PostgresSchema(name, part, server.collates))
     except psycopg.Error as error:
         raise pool.translated(error, "write") from error
     finally:
         pool.undo(connection)
         pool.give_back(connection)
+
+
+def checked_server(connection: Connection, where: str, url: Url, settings: Settings) -> tuple[ServerFacts, str]:
+    """What a server says of itself, and the name of the URL's schema; `Unsupported` for one that is not safe."""
+    server = server_facts(connection)
+    check_server(server, where, accept_power_loss=settings.accept_power_loss)
+    name = url.parameters.get("schema", SCHEMA_DEFAULT)
+    if not 1 <= len(name.encode()) <= SCHEMA_BYTES_MAX:
+        raise invalid("url_parameter", "schema", "not a name", allowed=f"1..{SCHEMA_BYTES_MAX} bytes", got=name)
+    if name.startswith(SYSTEM_PREFIX):
+        raise invalid("url_parameter", "schema", "the server's own", allowed=f"not {SYSTEM_PREFIX}*", got=name,
+                      hint="name another schema with ?schema=")  # fmt: skip
+    return server, name
 
 
 class Database:

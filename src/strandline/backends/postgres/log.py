@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, Final
@@ -266,6 +266,21 @@ class PostgresLog:
                     raise hole(partition, after + 1, newest)
         check_holes(partition, after, records)
         return RecordPage(records, records[-1].offset + 1 if records else after + 1)
+
+    def states(self, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
+        digests = {key_digest(key): key for key in keys}
+        states: dict[str, State] = {}
+        damaged: set[str] = set()
+        for digest, text, summed in self._database.rows("heads", (list(digests),)):
+            if digest is None:
+                continue
+            key = digests[bytes(digest)]
+            try:
+                check_state(summed, key, text)
+                states[key] = state_in(text)
+            except DamagedHead:
+                damaged.add(key)
+        return states, damaged
 
     def _records(self, partition: int, after: int, to: int, bytes_max: int, values: bool) -> list[Record]:
         if bytes_max == OFFSET_MAX:

@@ -176,6 +176,16 @@ def create(
             finish()
 
 
+def create_with(connection: Connection, schema: PostgresSchema, steps: Sequence[str]) -> None:
+    """Make a part that is not there with these steps alone, within the caller's transaction.
+
+    `SchemaMismatch.version` for a step that is not known. What creation fixed is for the caller to keep.
+    """
+    missing_steps(schema.part.kind, [StepDone(name, additive=False) for name in steps], schema.steps)
+    _lay_foundation(connection, schema)
+    _do(connection, schema, [step for step in schema.steps if step.name in steps])
+
+
 def upgrade(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> list[str]:
     """Do the steps that are missing; their names."""
     for _ in range(DEADLOCKS):

@@ -100,14 +100,14 @@ def open_database(
     if clock is not None:
         check_clock(clock)
     create = settings.schema == "create" if create is None else create
-    with _opening(path):
+    with opening(path):
         if not _has_schema(path, part, settings, vfs):
             if part.kind == "store" and settings.schema == "create":
                 files.check_folder(path)  # also where only its log is to be made first
             if not create:
-                raise _no_schema(path, part)
+                raise no_schema(path, part)
             _create(path, part, known, settings, fixed or {}, vfs)
-        connection = _connect(path, settings, vfs)
+        connection = open_for_one(path, settings, vfs)
         try:
             _check_length(connection, path)
             schema.check(connection, known)
@@ -122,10 +122,10 @@ def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> lis
     """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
     path = files.real_path(path)
     known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
-    with _opening(path), files.folder_lock(path.parent):
+    with opening(path), files.folder_lock(path.parent):
         if not _has_schema(path, part, settings, None):
-            raise _no_schema(path, part)
-        connection = _connect(path, settings, None)
+            raise no_schema(path, part)
+        connection = open_for_one(path, settings, None)
         try:
             return schema.upgrade(connection, known)
         finally:
@@ -136,10 +136,10 @@ def describe_database(path: str | Path, part: Part, *, settings: Settings) -> De
     """Describe a file, also one whose schema is older or newer than this program's. Changes nothing."""
     path = files.real_path(path)
     known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
-    with _opening(path):
+    with opening(path):
         if not _has_schema(path, part, settings, None):
-            raise _no_schema(path, part)
-        connection = _connect(path, settings, None)
+            raise no_schema(path, part)
+        connection = open_for_one(path, settings, None)
         try:
             return schema.describe(connection, known)
         finally:
@@ -147,7 +147,7 @@ def describe_database(path: str | Path, part: Part, *, settings: Settings) -> De
 
 
 @contextmanager
-def _opening(path: Path) -> Iterator[None]:
+def opening(path: Path) -> Iterator[None]:
     """Refuse a place that is not safe, take turns in this process, and say in our words what cannot be opened."""
     check_library()
     check_file_system(path)
@@ -156,7 +156,7 @@ def _opening(path: Path) -> Iterator[None]:
         with _turns.opening:
             yield
     except apsw.Error as error:
-        raise _opened_badly(error, path) from error
+        raise outcome(error, path) from error
     except (PermissionError, FileNotFoundError) as error:
         raise unusable(error.filename or path, error.strerror) from error
 
@@ -364,12 +364,12 @@ class Database:
 
     def _opened_reader(self) -> apsw.Connection:
         try:
-            connection = _connect(self.path, self._settings, self._vfs)
+            connection = open_for_one(self.path, self._settings, self._vfs)
             connection.pragma("query_only", True)
             self._place.check()  # it was opened by its name
             return connection
         except apsw.Error as error:
-            raise _opened_badly(error, self.path) from error
+            raise outcome(error, self.path) from error
 
     def _give_back(self, connection: apsw.Connection) -> None:
         try:
@@ -571,7 +571,8 @@ def _create(
             connection.close(True)
 
 
-def _connect(path: Path, settings: Settings, vfs: str | None) -> apsw.Connection:
+def open_for_one(path: Path, settings: Settings, vfs: str | None = None) -> apsw.Connection:
+    """A connection for the caller alone. The caller is `opening` the file."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs, statementcachesize=100)
     try:
         connection.set_busy_timeout(_busy_ms(settings))
@@ -646,7 +647,7 @@ def _foreign(path: Path, part: Part, what: str, found: int | None) -> SchemaMism
     )
 
 
-def _no_schema(path: Path, part: Part) -> SchemaMismatch:
+def no_schema(path: Path, part: Part) -> SchemaMismatch:
     return SchemaMismatch(
         f"{path} has no {part.kind} yet" if path.exists() else f"there is no {path}",
         code="no_schema",
@@ -655,7 +656,8 @@ def _no_schema(path: Path, part: Part) -> SchemaMismatch:
     )
 
 
-def _opened_badly(error: apsw.Error, path: Path) -> Exception:
+def outcome(error: apsw.Error, path: Path) -> Exception:
+    """Our error for one of the library's, where a file is opened or copied."""
     return outcome_of(error, path, "read") or error
 
 

@@ -11,7 +11,7 @@ lets other threads have the interpreter: there are few, whatever the number of d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
@@ -295,6 +295,13 @@ class SqliteLog:
     def oldest(self) -> list[int]:
         with self._database.connection() as connection:
             return [last_trimmed + 1 for last_trimmed, _, _ in self._bounds(connection)]
+
+    def states(self, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
+        heads = SqliteHeads()
+        with self._database.read() as transaction:
+            heads.know(transaction.raw, keys)
+        states = {key: heads.known[key].state for key in keys if heads.known[key].state is not None}
+        return states, set(heads.damaged)
 
     def _bounds(self, on: On) -> list[tuple[int, int, int]]:
         """The last offset that was trimmed, the newest, and its timestamp, of each partition."""

@@ -21,3 +21,7 @@ SELECT host, beat, lease_us, since FROM {schema}.projection_host WHERE projectio
 -- name: leave
 -- A host goes.
 DELETE FROM {schema}.projection_host WHERE projection = $1::text AND host = $2::text;
+
+-- name: forget_hosts
+-- Nobody runs a projection.
+DELETE FROM {schema}.projection_host;

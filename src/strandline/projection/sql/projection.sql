@@ -10,6 +10,10 @@ ON CONFLICT (name, generation) DO NOTHING;
 -- A projection goes.
 DELETE FROM {schema}.projection WHERE id = $1::text;
 
+-- name: leap_projections
+-- The largest fences are larger by so much.
+UPDATE {schema}.projection SET fence = fence + $1::bigint;
+
 -- name: lock_projection
 -- One generation of a projection, locked: who changes its ranges does it alone.
 SELECT id, name, generation, state, epoch, source, start, line, paused, target_ranges, fence, history_id, revisions
@@ -34,6 +38,10 @@ WHERE id = $1::text;
 SELECT id, name, generation, state, epoch, source, start, line, paused, target_ranges, fence, history_id, revisions
 FROM {schema}.projection
 ORDER BY name, generation;
+
+-- name: move_history
+-- Projections of one history go on in another one.
+UPDATE {schema}.projection SET history_id = $2::text WHERE history_id = $1::text;
 
 -- name: raise_fence
 -- The next fence of a projection.

@@ -48,6 +48,10 @@ FOR UPDATE;
 -- Where the host is stopped too, its session ends after so many milliseconds of silence, a statement after so many.
 SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true);
 
+-- name: leap_ranges
+-- All ranges go to nobody, with fences that are larger by so much.
+UPDATE {schema}.projection_range SET owner = NULL, fence = fence + $1::bigint;
+
 -- name: lock_range
 -- A range, locked: a commit of it that is under way ends first.
 SELECT lo, hi, fence, owner, position, saves, unclean_claims, attempt, failed, retry_at, restarts, counts

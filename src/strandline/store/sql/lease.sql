@@ -37,6 +37,10 @@ FROM {schema}.lease WHERE name = $1;
 -- Fence, holder and start of the lease.
 SELECT fence, holder, since FROM lease WHERE name = ?;
 
+-- name: leap_leases
+-- Nobody holds a lease; all fences are larger by so much.
+UPDATE {schema}.lease SET holder = NULL, since = NULL, fence = fence + $1::bigint;
+
 -- name: release_lease (postgres)
 -- Nobody holds the lease of this fence any more.
 UPDATE {schema}.lease SET holder = NULL, since = NULL, beat = beat + 1 WHERE name = $1 AND fence = $2;

@@ -20,6 +20,10 @@ SELECT nextval('{schema}.work_{1}_number') FROM generate_series(1, $1::bigint);
 -- So many numbers of a set: the one after the last of them.
 UPDATE work_set SET next_number = next_number + $2 WHERE name = $1 RETURNING next_number;
 
+-- name: hold_set (postgres)
+-- Until this transaction ends no table of set {1} is emptied or removed. Before its first look, so that it sees all rows.
+LOCK TABLE {schema}.work_{1}_entry, {schema}.work_{1}_order, {schema}.work_{1}_state IN ACCESS SHARE MODE;
+
 -- name: last_number (sqlite)
 -- The last number that a set has drawn.
 SELECT next_number - 1 FROM work_set WHERE name = $1;
@@ -57,6 +61,10 @@ EXECUTE 'CREATE VIEW {schema}.work_{1}_whole AS '
   || replace(pg_get_viewdef('{schema}.work_template_whole'::regclass), 'work_template_', 'work_{1}_');
 END $$;
 
+-- name: next_number (postgres)
+-- A number that is larger than all that set {1} has handed out.
+SELECT last_value + 1 FROM {schema}.work_{1}_number;
+
 -- name: set
 -- A set of tables by its name.
 SELECT number, settings FROM {schema}.work_set WHERE name = $1::text;
@@ -72,6 +80,18 @@ SELECT coalesce(max(number), 0) FROM {schema}.work_set;
 -- name: sets
 -- The names of all sets of tables.
 SELECT name FROM {schema}.work_set ORDER BY name;
+
+-- name: skip_numbers (postgres)
+-- Set {1} goes on from number $1.
+SELECT setval('{schema}.work_{1}_number', $1::bigint, false);
+
+-- name: skip_numbers (sqlite)
+-- Set {1} leaves so many numbers out.
+UPDATE work_set SET next_number = next_number + $1 WHERE name = '{1}';
+
+-- name: set_of_numbers (postgres)
+-- The number of each set.
+SELECT name, number FROM {schema}.work_set ORDER BY name;
 
 -- name: template (sqlite)
 -- What makes the tables of a set, like the template's: statements, in order. $1 is its name.

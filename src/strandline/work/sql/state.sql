@@ -34,6 +34,10 @@ DELETE FROM {schema}.work_{1}_entry e USING held h WHERE e.id = h.id AND e.slot 
 -- End a claim that nobody else has ended.
 DELETE FROM work_{1}_state WHERE id = $1 AND fence = $2 AND slot = $3 AND status = 'P' RETURNING id;
 
+-- name: end_leases
+-- The leases of all claims are over, and nobody knows their fences, which are larger by so much.
+UPDATE {schema}.work_{1}_state SET beat = 0 - lease - 1, look_at = 0, fence = fence + $1::bigint WHERE status = 'P';
+
 -- name: hold_running (postgres)
 -- Let nobody end or extend these claims before we commit.
 SELECT s.id, s.fence, s.status FROM {schema}.work_{1}_state s WHERE s.id = ANY($1::bigint[]) ORDER BY s.id FOR UPDATE;

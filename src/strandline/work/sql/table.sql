@@ -61,6 +61,10 @@ UPDATE {schema}.work_table SET state = 'empty' WHERE set_name = $1::text AND slo
 UPDATE {schema}.work_table SET state = 'current', opened_date = $3::bigint, closed_date = 0, first_number = $4::bigint
 WHERE set_name = $1::text AND slot = $2::bigint;
 
+-- name: slots (postgres)
+-- The slots of a set's tables, but that of the later one.
+SELECT slot FROM {schema}.work_table WHERE set_name = $1::text ORDER BY slot;
+
 -- name: table_bytes (postgres)
 -- The bytes of a table.
 SELECT pg_total_relation_size('{schema}.work_{1}_entry_{2}') + pg_total_relation_size('{schema}.work_{1}_order_{2}')
