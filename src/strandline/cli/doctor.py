@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from strandline import __version__, extras
 from strandline.backends import LIBRARIES, Library, backend_of
@@ -24,11 +24,16 @@ from strandline.cli.masking import masked
 from strandline.cli.options import Options
 from strandline.cli.output import bytes_text, console, emit, say, table
 from strandline.clock import time_text
-from strandline.errors import MissingEvent, StrandlineError, counted
+from strandline.errors import MissingEvent, SchemaMismatch, StrandlineError, counted
 from strandline.journal.status import StatusSection
 from strandline.log.refusals import trimmed_away
+from strandline.reconcile.findings import FrozenEnds
+from strandline.reconcile.rounds import pointer_findings
 from strandline.settings import Settings, check_clock, cores
 from strandline.urls import Url, urls_of
+
+if TYPE_CHECKING:
+    from strandline.connect import Strandline
 
 State = Literal["ok", "missing", "warning", "wrong"]
 EXIT_WRONG = 7
@@ -241,6 +246,7 @@ def _opened_store(url: Url, settings: Settings) -> str:
 def _opened(options: Options, parts: list[StatusSection], *, partitions: bool = False) -> str:
     """Both, and that they belong together; and what else is there."""
     with options.connect() as s:
+        _check_copies(s)
         status = s.status()
     parts += [section for section in status.sections if section.rows or section.error]
     lost = [trimmed_away(partition.partition, *partition.lost) for partition in status.partitions if partition.lost]
@@ -251,6 +257,25 @@ def _opened(options: Options, parts: list[StatusSection], *, partitions: bool = 
     lag = sum(partition.lag_actions for partition in status.partitions)
     counts = [counted(len(status.partitions), "partition")] * partitions
     return "opens; " + ", ".join([*counts, f"lag {counted(lag, 'action')}", f"{status.quarantined} quarantined"])
+
+
+def _check_copies(s: Strandline) -> None:
+    """Refuse a pair of copies of which the log went on without its store: another record is where the store stopped.
+
+    That the store is not ahead of its log was seen when they were opened.
+    """
+    found = pointer_findings(s.log, FrozenEnds(s.store.pointers(), s.log.oldest()))
+    if found:
+        first = found[0]
+        raise SchemaMismatch(
+            f"partition {first.partition}: at the store's pointer the log has another record than the store took: "
+            f"{first.expected}, not {first.found}",
+            code="log_replaced",
+            hint="the log was put back from an older copy, and went on; put back a store that is as old or older",
+            partition=first.partition,
+            stored=first.found,
+            given=first.expected,
+        )
 
 
 def _summary(findings: list[Finding]) -> str:
