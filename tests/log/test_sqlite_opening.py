@@ -509,7 +509,7 @@ def test_an_upgrade_that_was_killed_is_ended_by_the_next(path: Path, monkeypatch
             return connection
 
         with monkeypatch.context() as patched:
-            patched.setattr(database, "_connect", dying)
+            patched.setattr(database, "open_for_one", dying)
             try:
                 upgrade(file)
                 ended = True
