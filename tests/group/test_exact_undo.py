@@ -242,3 +242,38 @@ def test_a_function_that_changes_other_rows_fails_a_step_that_may_be_undone(func
         assert accounts(functions) == ACCOUNTS
     functions.done(text.format("f(7)"), undo=False)
     assert set(functions.room.execute("SELECT n FROM audit")) == {(7,)}
+
+
+# ---------------------------------------------------------------- which table
+
+
+@pytest.mark.req("G49", "G91", "RG2")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+def test_an_undo_goes_to_the_table_that_was_changed(stage: Stage) -> None:
+    """By the time of the undo the same name means another table, in a schema that comes first."""
+    user = stage.room.execute("SELECT current_user")[0][0]
+    stage.done("DELETE FROM account WHERE id = 1")
+    stage.room.execute(f'CREATE SCHEMA "{user}"')
+    try:
+        stage.room.execute(f'CREATE TABLE "{user}".account (LIKE public.account INCLUDING ALL)')
+        stage.target = stage.room.again()
+        assert stage.undo(on_conflict="overwrite") == Undone(restored=1)
+        assert stage.room.execute("SELECT count(*) FROM account") == [(0,)], "the other one is as it was"
+        stage.target.close()
+    finally:
+        stage.room.execute(f'DROP SCHEMA "{user}" CASCADE')
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G54", "G62")
+def test_a_name_with_a_point_is_no_table_of_a_schema(stage: Stage) -> None:
+    schema = "main" if stage.room.dialect == "sqlite" else "public"
+    stage.room.execute(f'CREATE TABLE "{schema}.account" (id integer PRIMARY KEY, name text, amount integer)')
+    for text in ("UPDATE {} SET amount = 1 WHERE id = 1", "DELETE FROM {}", "INSERT INTO {} (id) VALUES (7)"):
+        made = stage.plan(text.format(f'"{schema}.account"'))
+        assert not made.invertible, "its undo would change the other table"
+        assert [place.place for place in held(made, {})] == [()]
+        assert stage.plan(text.format(f'{schema}."account"')).invertible
+    looked = stage.plan(f'SELECT * FROM "{schema}.account" WHERE id = 1')
+    assert [place.place for place in held(looked, {})] == [()]
+    assert stage.rows(f'SELECT * FROM "{schema}.account"').rows == ()

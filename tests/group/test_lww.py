@@ -272,3 +272,17 @@ def test_groups_run_on_it() -> None:
             if not holds:
                 assert seen(target) == before
     assert seen(target)[0] == [(1, "bert", 1, None), (2, "new", None, None)]
+
+
+@pytest.mark.req("G50", "S32")
+def test_lists_that_name_more_rows_than_are_allowed_are_too_large() -> None:
+    """A thousand by ten thousand keys would not fit into memory."""
+    target = LwwTarget("many")
+    target.create("CREATE TABLE place (a int, b int, v int, PRIMARY KEY (a, b))")
+    statement = parse("UPDATE place SET v = 1 WHERE a IN :a AND b IN :b", "cassandra")
+    made = plan(statement, target.tables(statement.tables))
+    step = TargetStep("s", made, {"a": list(range(1000)), "b": list(range(10_000))})
+    found = target.image(step)
+    assert isinstance(found, Failed)
+    assert found.reason == "too_large"
+    assert isinstance(target.image(step._replace(values={"a": [1, 2], "b": list(range(5000))})), Cells)

@@ -510,3 +510,13 @@ def test_queries_of_any_form_are_bounded(stage: Stage, text: str) -> None:
     many = stage.rows(text, limits=Limits(rows_max=2))
     assert isinstance(many, Failed), many
     assert many.reason == "too_large"
+
+
+@pytest.mark.req("G39")
+def test_a_statement_that_changes_no_rows_affects_none(stage: Stage) -> None:
+    """Whatever the statement before it changed."""
+    stage.done("UPDATE account SET amount = 1")
+    assert stage.done("CREATE TABLE new (id integer)", undo=False).affected == 0
+    assert stage.done("UPDATE account SET amount = 2 WHERE id > 1").affected == 2
+    assert stage.done("DROP TABLE new", undo=False).affected == 0
+    assert stage.done("UPDATE account SET amount = 3 WHERE id = 99").affected == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 
 import pytest
 
@@ -331,3 +332,23 @@ def test_places_meet_where_one_is_within_the_other() -> None:
 
 def test_a_parameter_knows_its_path() -> None:
     assert Parameter("step.recipe.result", 0).path == ("step", "recipe", "result")
+
+
+@pytest.mark.req("G62")
+@pytest.mark.parametrize("dialect", SQL)
+def test_a_number_that_no_key_can_be_is_any_row(dialect: Dialect) -> None:
+    """Written out it would not fit into memory."""
+    made = plan(parse("DELETE FROM account WHERE id = :id", dialect), TABLES)
+    for value in (
+        "1e999999999",
+        "-1e999999999",
+        "1e40",
+        2**70,
+        "inf",
+        "nan",
+        "snan",
+        float("inf"),
+        Decimal("1e9999999"),
+    ):
+        assert held(made, {"id": value}) == (Held(("account",), True),), value
+    assert held(made, {"id": "1e2"}) == held(made, {"id": 100})

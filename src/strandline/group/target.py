@@ -78,7 +78,8 @@ class Owner(NamedTuple):
             if (owner.history_id, owner.stream) == (history_id, stream):
                 return owner
         if owners and not shared:
-            other, told = owners[0], f"; to hand it over: {hand_over.format(row=owners[0].row)}" if hand_over else ""
+            other = owners[0]
+            told = f"; to hand it over: {hand_over.replace('{row}', other.row)}" if hand_over else ""
             raise InvalidGroup(
                 f"{name} belongs to stream {other.stream!r} of history {other.history_id}",
                 code="target_taken",

@@ -10,6 +10,8 @@ from uuid import UUID
 from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, TargetTable
 
 _INTEGERS: Final = ("int", "serial", "bigint", "smallint", "counter", "tinyint", "varint")
+_NUMBERS: Final = 2**63
+"""Integers of databases are below it; what others say they are may not fit into memory."""
 _TEXTS: Final = ("text", "varchar", "character varying", "ascii", "clob", "char", "character", "bpchar")
 
 
@@ -56,7 +58,7 @@ def _plain(value: Any, kind: str, dialect: Dialect) -> Any:
     try:
         if kind.startswith(_INTEGERS):
             number = Decimal(str(value) if not isinstance(value, bool) else int(value))
-            return int(number) if number == number.to_integral_value() else None
+            return int(number) if abs(number) < _NUMBERS and number == number.to_integral_value() else None
         if kind == "uuid":
             return str(value if isinstance(value, UUID) else UUID(str(value)))
         if kind.startswith(_TEXTS) and isinstance(value, str):

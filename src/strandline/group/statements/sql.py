@@ -116,7 +116,7 @@ class _SqlReader:
             wrong = f"{self._tokens[0].text.upper()} cannot be undone by rewriting"
             return statement._replace(kind="any", obstacles=(StatementProblem("not_invertible", wrong),))
         table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+        if not isinstance(table, exp.Table) or not _is_plain(table):
             return statement._replace(
                 obstacles=(StatementProblem("not_invertible", "what it changes is no plain table"),)
             )
@@ -297,7 +297,7 @@ class _SqlReader:
         for table in self._tree.find_all(exp.Table):
             if table is written:
                 continue
-            if not isinstance(table.this, exp.Identifier):
+            if not _is_plain(table):
                 known = False  # a function that gives rows
             elif table.args.get("db") or table.name not in hidden or id(table) in shown:
                 found.append(_qualified(table))
@@ -457,6 +457,11 @@ def _folded(name: Any) -> str:
     identifier = name.this if isinstance(name, exp.Column) else name
     text = str(identifier.this if isinstance(identifier, exp.Identifier) else identifier)
     return text if isinstance(identifier, exp.Identifier) and identifier.args.get("quoted") else text.lower()
+
+
+def _is_plain(table: exp.Table) -> bool:
+    """Whether it is named, and by names without a point: between ours that parts schema and table."""
+    return isinstance(table.this, exp.Identifier) and not any("." in part.name for part in table.parts)
 
 
 def _qualified(table: exp.Table) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from itertools import product
+from math import prod
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -117,8 +118,8 @@ class CqlSteps(ABC):
         read_at = self.clock()
         rows, described = self.asked(asked, limits, raw=len(plan.columns))
         kinds = [kind for _, kind in described[: len(plan.table.key)]]
-        keys = self._keys(plan, step.values, kinds)
-        if len(rows) > limits.rows_max:
+        keys = self._keys(plan, step.values, kinds, limits.rows_max)
+        if keys is None or len(rows) > limits.rows_max:
             return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
         size, cells = len(plan.columns), len(plan.columns) - len(plan.table.key)
         if any(_mixed(ttl) for row in rows for ttl in row[size + cells :]):
@@ -147,8 +148,10 @@ class CqlSteps(ABC):
             cells = cells._replace(image=image, times=(*cells.times, times), ttls=(*cells.ttls, ttls))
         return cells
 
-    def _keys(self, plan: Plan, values: Mapping[str, Any], kinds: Sequence[Any]) -> tuple[Row, ...]:
-        """Of the rows that the statement writes: the columns of the key, each with all its values."""
+    def _keys(
+        self, plan: Plan, values: Mapping[str, Any], kinds: Sequence[Any], rows_max: int
+    ) -> tuple[Row, ...] | None:
+        """Return the keys of the rows that the statement writes; None if these are too many."""
         if plan.table is None or plan.undo == "delete":
             return ()
         shape: CqlShape = plan.statement.shape
@@ -161,7 +164,7 @@ class CqlSteps(ABC):
                 parts.append([None])
             else:
                 parts.append([packed(kind, value) for value in wanted])
-        return tuple(dict.fromkeys(product(*parts)))
+        return tuple(dict.fromkeys(product(*parts))) if prod(map(len, parts)) <= rows_max else None
 
     def _applies(self, plan: Plan, step: TargetStep, image: Image, described: Described) -> bool:
         shape: CqlShape = plan.statement.shape

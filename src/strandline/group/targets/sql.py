@@ -475,7 +475,7 @@ class SqlSteps(ABC):
     ) -> dict[str, Undone | NotUndone]:  # fmt: skip
         """`at` has the step that is undone."""
         restored = [step for step in left if told.get(step.name) != "accept_current"]
-        for table in dict.fromkeys(step.plan.statement.writes for step in restored if step.undo and step.plan.table):
+        for table in dict.fromkeys(step.plan.table.name for step in restored if step.undo and step.plan.table):
             changes.hold(table)
         owner, id_, fence = gate
         done = self._gate(changes, *gate)["do"].steps
@@ -498,11 +498,10 @@ class SqlSteps(ABC):
 
     def _undo(self, changes: Changes, plan: Plan, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
         changes.restore(done.zone)
-        writes = plan.statement.writes
-        catalogue = self.catalogue
-        table = self._table(lambda name, given: changes.own(f"{catalogue}/{name}", given), writes)
+        name, catalogue = plan.table.name if plan.table is not None else "", self.catalogue
+        table = self._table(lambda text, given: changes.own(f"{catalogue}/{text}", given), name)
         if table is None:
-            return NotUndone(f"{writes} is not there any more")
+            return NotUndone(f"{name} is not there any more")
         plan = plan._replace(columns=done.before.columns, table=table)
         now = self._current(changes, plan, keys_of(done.before, done.after))
         made = restoration(done.before, done.after, lambda key: now[place(key)], plan.changed, on_conflict)

@@ -241,8 +241,10 @@ class _SqliteChanges:
         return [_encoded(row) for row in _execute(self._connection, Bound(statement.text, values))[0]]
 
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
+        before = self._connection.total_changes()
         rows, description = _execute(self._connection, statement)
-        affected = self._connection.changes()
+        # Of a statement that changes no rows by itself, such as DDL, it has the count of the one before.
+        affected = self._connection.changes() if self._connection.total_changes() != before else 0
         theirs = len(description) - ours
         kept = _rows([row[:theirs] for row in rows], description[:theirs], plan) if theirs else Rows()
         return Changed(affected, kept, tuple(_encoded(row[theirs:]) for row in rows) if ours else ())
