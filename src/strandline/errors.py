@@ -112,7 +112,7 @@ class InvalidInput(StrandlineError):
         time_without_zone time_range time_format time_ahead offset_foreign offset_format offset_ambiguous
         column column_type column_reserved priority_range expires_early batch_range delay_range expired
         setting url_scheme url_parameter url_incomplete url_port secret_in_argv option schema
-        wait_in_handler step_state
+        rows_refused wait_in_handler step_state
         projection_name projection_taken projection_changed handler handler_transaction generation_serving
         deleted_events
         """.split()

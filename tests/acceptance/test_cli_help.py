@@ -55,7 +55,7 @@ PROJECTIONS = (
     "redeliver discard switch"
 ).split()
 """Running and rebuilding them, and each call of `s.projections`."""
-PIPELINE = "run replay reconcile archive sweep quarantine resolve rebuild purge-expired prepare".split()
+PIPELINE = "run replay export reconcile archive sweep quarantine resolve rebuild purge-expired prepare".split()
 NEED_A_PROJECTION = tuple(f"projections {verb}" for verb in PROJECTIONS if verb != "list")
 """tests/projection/test_cli.py calls them."""
 

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
 from tests.journal.damage import rot
 
 import strandline.pipeline
 from strandline import Event
+from strandline.clock import now_us
 from strandline.connect import Strandline
 from strandline.errors import InvalidInput
-from strandline.journal.replay import LAST
+from strandline.log.api import ActionDraft
 from strandline.pipeline.columns import record_batch
-from strandline.pipeline.events import BATCH_OPTIONS, STREAM_OPTIONS, EventsReader, Selection
+from strandline.pipeline.event_ranges import KeyRange, TimeRange, edges_by_offset
+from strandline.pipeline.events import EventsReader
+from strandline.pipeline.push_down import narrowed
+from strandline.pipeline.selection import BATCH_OPTIONS, STREAM_OPTIONS, Selection
 from strandline.record import Content, content_digest, encode_header, encode_value
 from strandline.testing import carry, raw_append
-from strandline.values.actions import Append
+from strandline.values.actions import Append, Mark
 
 
 @pytest.fixture
@@ -89,19 +107,36 @@ def test_a_batch_equals_what_read_gives_however_many_tasks(url: str, s: Strandli
     assert (bytes(by_key["order|1", 2].payload), by_key["order|1", 2].json) == (b"\x00\x01", False)
 
 
-@pytest.mark.req("J87", "J113")
-def test_a_filter_is_sparks_own_affair(url: str, s: Strandline, spark: Any) -> None:
-    """A source that offers push-down is refused where Spark's switch for it is off; ours offers none."""
-    s.journal.append("order|1", [Event("Placed", 1), Event("Paid", 2)])
+@pytest.mark.req("J87", "J132")
+def test_filters_are_taken_over_where_spark_hands_them_over(
+    url: str, s: Strandline, spark: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And leave out the same where it does not: as in sessions of others, where its switch is off."""
+    shop(s)
+    format_ = spark.read.format("strandline").option("url", url)
+    where = (
+        "entity_type = 'order' and slice >= 100 and timestamp >= '2020-01-01' and type in ('Placed', 'Paid') "
+        "and seq_nr < 3"
+    )
     switch = "spark.sql.python.filterPushdown.enabled"
     before = spark.conf.get(switch)
+    found = {}
     try:
         for on in ("true", "false"):
             spark.conf.set(switch, on)
-            rows = spark.read.format("strandline").option("url", url).load().where("type = 'Paid'").collect()
-            assert [row.seq_nr for row in rows] == [2]
+            frame = format_.load().where(where)
+            found[on] = from_spark(frame.collect())
+            frame.explain(True)
+            plan = capsys.readouterr().out
+            pushed = plan[plan.index("== Physical Plan ==") :]
+            spark_judges = pushed[pushed.index("Filter ") : pushed.index("BatchScan")]
+            left = [
+                name for name in ("entity_type", "slice", "timestamp", "type", "seq_nr") if f"{name}#" in spark_judges
+            ]
+            assert left == (["seq_nr"] if on == "true" else ["entity_type", "slice", "timestamp", "type", "seq_nr"])
     finally:
         spark.conf.set(switch, before)
+    assert found["true"] == found["false"] != []
 
 
 @pytest.mark.req("J113", "J114")
@@ -242,25 +277,155 @@ def test_a_plan_names_the_file_that_has_it(spark: Any, tmp_path: Path, capsys: p
     assert "hunter22" not in plan
 
 
-def test_another_schema_is_refused(url: str, s: Strandline, spark: Any) -> None:
+@pytest.mark.req("J132")
+def test_a_schema_of_some_columns_reads_these_alone(url: str, s: Strandline, spark: Any) -> None:
+    s.journal.append("order|1", [Event("Placed", 1, metadata={"by": "web"})])
+    reader = spark.read.format("strandline").option("url", url)
+    rows = reader.schema("type string, key string, metadata string").load().collect()
+    assert [tuple(row) for row in rows] == [("Placed", "order|1", '{"by":"web"}')]
     with pytest.raises(Exception, match="not that of strandline events"):
-        spark.read.format("strandline").schema("key string").option("url", url).load().collect()
+        reader.schema("key string, colour string").load().collect()
+    whole = spark.read.format("strandline").option("url", url).load()
+    comments = {each.name: each.metadata["comment"] for each in whole.schema}
+    assert comments["seq_nr"].startswith("the place of the event")
+    with pytest.raises(InvalidInput, match="unknown column"):
+        strandline.pipeline.replay(spark, url, columns=["colour"])
     assert set(STREAM_OPTIONS) - set(BATCH_OPTIONS) == {"start", "rows_max"}
 
 
-@pytest.mark.req("J113")
-def test_tasks_share_the_time_and_nothing_else(s: Strandline, url: str) -> None:
+def listed(s: Strandline, url: str, filters: Sequence[Filter] = (), **options: str) -> list[tuple[Any, ...]]:
+    """What tasks would give Spark, read in this process."""
+    chosen = Selection.of({"url": url, **options}, BATCH_OPTIONS)
+    chosen, left = narrowed(chosen, filters)
+    assert left == []
+    reader = EventsReader(chosen)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    chosen.target.drop()
+    names = ("key", "life", "seq_nr", "type", "tags", "slice", "timestamp", "entity_type")
+    return sorted(
+        tuple(_us(row[name]) if name == "timestamp" else row[name] for name in names)
+        for batch in batches
+        for row in batch.to_pylist()
+    )
+
+
+@pytest.mark.req("J132")
+@pytest.mark.parametrize("tasks", ["1", "5"])
+def test_each_filter_leaves_out_what_spark_would(s: Strandline, url: str, tasks: str) -> None:
+    keys = shop(s)
+    wanted = sorted(
+        (str(e.key), e.life, e.seq_nr, e.type, list(e.tags), e.slice, e.timestamp, e.key.entity_type)
+        for key in keys
+        for e in s.journal.read(key)
+    )
+    times = sorted(row[6] for row in wanted)
+    middle = times[len(times) // 2]
+    at = datetime.fromtimestamp(middle // 10**6, UTC).replace(microsecond=middle % 10**6)
+    slices = (wanted[0][5], wanted[-1][5])
+    cases: list[tuple[list[Filter], Callable[[Any], bool]]] = [
+        ([], bool),
+        ([EqualTo(("entity_type",), "user")], lambda row: row[7] == "user"),
+        ([In(("entity_type",), ("user", "order"))], lambda _: True),
+        ([EqualTo(("key",), "order|1")], lambda row: row[0] == "order|1"),
+        ([In(("key",), ("order|1", "user|2", "order|none", "no key"))], lambda row: row[0] in ("order|1", "user|2")),
+        ([EqualTo(("key",), "user|1"), EqualTo(("entity_type",), "order")], lambda _: False),
+        ([In(("slice",), slices)], lambda row: row[5] in slices),
+        ([EqualTo(("slice",), slices[0])], lambda row: row[5] == slices[0]),
+        ([GreaterThan(("slice",), slices[0])], lambda row: row[5] > slices[0]),
+        ([LessThanOrEqual(("slice",), slices[0])], lambda row: row[5] <= slices[0]),
+        ([GreaterThanOrEqual(("slice",), 0), LessThan(("slice",), 700)], lambda row: row[5] < 700),
+        ([GreaterThan(("timestamp",), at)], lambda row: row[6] > middle),
+        ([GreaterThanOrEqual(("timestamp",), at)], lambda row: row[6] >= middle),
+        ([LessThan(("timestamp",), at)], lambda row: row[6] < middle),
+        ([LessThanOrEqual(("timestamp",), at)], lambda row: row[6] <= middle),
+        ([EqualTo(("timestamp",), at)], lambda row: row[6] == middle),
+        ([EqualTo(("type",), "Paid"), IsNotNull(("type",))], lambda row: row[3] == "Paid"),
+        ([In(("type",), ("Paid", "Shipped"))], lambda row: row[3] in ("Paid", "Shipped")),
+        ([EqualTo(("type",), "Paid"), EqualTo(("type",), "Shipped")], lambda _: False),
+    ]
+    for filters, passes in cases:
+        assert listed(s, url, filters, tasks=tasks) == [row for row in wanted if passes(row)], filters
+    by_option = {
+        "types": ('["Paid", "Placed"]', lambda row: row[3] in ("Paid", "Placed")),
+        "tags": ("blue", lambda row: "blue" in row[4]),
+        "keys": ('["order|3", "user|1"]', lambda row: row[0] in ("order|3", "user|1")),
+    }
+    for name, (text, passes) in by_option.items():
+        assert listed(s, url, tasks=tasks, **{name: text}) == list(filter(passes, wanted)), name
+    both = listed(s, url, tags='["new", "other"]', types="Placed")
+    assert both == [row for row in wanted if "new" in row[4] and row[3] == "Placed"] != []
+    carried = {row[:3] for row in listed(s, url, tail="false", keys="order|new")}
+    assert carried == set(), "what is in the tail alone"
+
+
+@pytest.mark.req("J132")
+def test_what_cannot_be_taken_over_is_left_to_spark(url: str) -> None:
+    chosen = Selection.of({"url": url}, BATCH_OPTIONS)
+    left = [
+        EqualTo(("seq_nr",), 1), IsNotNull(("payload",)), Not(EqualTo(("key",), "order|1")),
+        StringStartsWith(("key",), "order|"), EqualTo(("headers", "a"), "b"), EqualTo(("timestamp",), "2026"),
+        GreaterThan(("slice",), "7"),
+    ]  # fmt: skip
+    assert narrowed(chosen, left) == (chosen, left)
+
+
+@pytest.mark.req("J132")
+def test_a_key_is_read_by_itself_and_its_partition_alone(s: Strandline, url: str) -> None:
     shop(s)
-    for tasks in (1, 3, 700):
-        reader = EventsReader(Selection.of({"url": url, "tasks": str(tasks)}, BATCH_OPTIONS))
-        ranges = reader.partitions()
-        assert len(ranges) == 2 * tasks
-        for partition in range(2):
-            own = [r for r in ranges if r.partition == partition]
-            assert (own[0].after, own[-1].to) == (-1, LAST)
-            assert all(earlier.to == later.after for earlier, later in pairwise(own))
-    chosen = EventsReader(Selection.of({"url": url, "slices": "600-700"}, BATCH_OPTIONS))
-    assert [r.partition for r in chosen.partitions()] == [1]
+    chosen, _ = narrowed(Selection.of({"url": url}, BATCH_OPTIONS), [EqualTo(("key",), "order|1")])
+    (part,) = EventsReader(chosen).partitions()
+    assert isinstance(part, KeyRange)
+    assert part.keys == ("order|1",)
+    assert EventsReader(replace(chosen, keys=frozenset())).partitions() == []
+
+
+@pytest.mark.req("J132")
+def test_parts_have_as_many_rows_each_wherever_these_are_in_time() -> None:
+    """Bursts of appends after pauses: cut by time, nearly all would be in one part."""
+    times = sorted(
+        at * 10**12 + step * 1000 for at, count in ((1, 5), (2, 9000), (900, 40), (901, 990)) for step in range(count)
+    )
+    looks = 0
+
+    def append_after(time: int) -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        at = bisect_right(times, time)
+        return (times[at], at) if at < len(times) else (times[-1], len(times))
+
+    for parts in (2, 8, 100):
+        looks = 0
+        edges = edges_by_offset(append_after, (times[0], 0), (times[-1], len(times)), parts)
+        assert edges == sorted(edges)
+        counts = [
+            bisect_right(times, to) - bisect_right(times, after)
+            for after, to in pairwise([-1, *edges, times[-1]])
+        ]  # fmt: skip
+        assert max(counts) <= 1.3 * len(times) / parts
+        assert looks <= 30 * parts
+    assert edges_by_offset(append_after, (5, 0), (5, 0), 4) == sorted(edges_by_offset(append_after, (5, 0), (5, 0), 4))
+
+
+@pytest.mark.req("J132")
+def test_parts_of_a_store_have_as_many_appends_each(url: str) -> None:
+    """After ten days in which nothing happened, which the log's clock knows by a Mark."""
+    with strandline.connect(url, partitions=1) as s:
+        for n in range(400):
+            if n == 40:
+                s.log.append([_mark_ahead(10 * 86_400)])
+            s.journal.append(f"order|{n}", [Event("Placed", n)])
+        carry(s)
+        reader = EventsReader(Selection.of({"url": url, "tasks": "4"}, BATCH_OPTIONS))
+        parts = [part for part in reader.partitions() if isinstance(part, TimeRange)]
+        counts = [sum(batch.num_rows for batch in reader.read(part)) for part in parts]
+        assert sum(counts) == 400
+        assert len(counts) == 4
+        assert max(counts) <= 130
+
+
+def _mark_ahead(seconds: int) -> ActionDraft:
+    mark = Mark("order|1", "ahead", now_us() + seconds * 1_000_000)
+    return ActionDraft(0, mark, encode_header(mark))
 
 
 @pytest.mark.req("J113", "J9", "J97")

@@ -20,8 +20,9 @@ from strandline.connect import Strandline
 from strandline.journal.checks import new_id
 from strandline.log.api import ActionDraft
 from strandline.pipeline import events as spark_events
-from strandline.pipeline.events import STREAM_OPTIONS, EventsStreamReader, Selection
+from strandline.pipeline.events import EventsStreamReader
 from strandline.pipeline.replicate import run
+from strandline.pipeline.selection import STREAM_OPTIONS, Selection
 from strandline.record import Content, content_digest, encode_header, encode_value
 from strandline.store.scans import look_at, quarantined, quarantined_at
 from strandline.testing import carry, raw_append

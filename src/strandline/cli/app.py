@@ -20,6 +20,7 @@ from strandline.cli import (
     bench,
     demo,
     doctor,
+    export,
     group,
     group_code,
     look,
@@ -104,7 +105,7 @@ def app() -> typer.Typer:
     top.callback()(_top)
     _add(top, "Record", record.append, look.read, look.head, record.mark, record.delete, record.purge)
     carrying = _group("Carry the log into the store, on Spark; resolve what failed.")
-    _add(carrying, "Carry", pipeline.run, pipeline.replay, archive.archive, archive.sweep)
+    _add(carrying, "Carry", pipeline.run, pipeline.replay, export.export, archive.archive, archive.sweep)
     _add(carrying, "Look after", pipeline.quarantine, pipeline.resolve, pipeline.rebuild, reconcile.reconcile)
     _add(carrying, "Look after", pipeline.purge_expired)
     _add(carrying, "Look after", pipeline.prepare, common=False)

@@ -25,6 +25,7 @@ from strandline.cli.output import (
     table,
 )
 from strandline.cli.record import Yes
+from strandline.cli.spark_page import SparkPageOption
 from strandline.cli.stopping import stopped_in_order
 from strandline.clock import seconds_text, time_text
 from strandline.errors import Corrupt, Unavailable, counted, invalid, shown
@@ -44,6 +45,7 @@ def run(
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the journal if it is not there.")] = False,
     metrics: MetricsOption = None,
+    spark_ui: SparkPageOption = False,
 ) -> None:
     """Carry the log into the store, on Spark, until stopped.
 
@@ -105,7 +107,8 @@ def replay(
     from pyspark.errors import PySparkException
 
     from strandline.pipeline import session
-    from strandline.pipeline.events import BATCH_OPTIONS, Selection, load
+    from strandline.pipeline.events import load
+    from strandline.pipeline.selection import BATCH_OPTIONS, Selection
 
     Selection.of(chosen, BATCH_OPTIONS)
     options.connect().close()
@@ -143,6 +146,7 @@ def rebuild(
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
     ] = None,
+    spark_ui: SparkPageOption = False,
 ) -> int:
     """Rebuild a tag's view in place, on Spark.
 

@@ -20,6 +20,7 @@ from strandline.cli.importing import object_of
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
+from strandline.cli.spark_page import SparkPageOption
 from strandline.cli.stopping import stopped_in_order
 from strandline.cli.verbs import Noun, ShellParameter, Values, Verb, command, number
 from strandline.clock import seconds_text, time_text
@@ -50,6 +51,7 @@ def run(
     spark: Annotated[bool, typer.Option("--spark", help="On Spark: this process hands ranges to its tasks.")] = False,
     master: MasterOption = None,
     metrics: MetricsOption = None,
+    spark_ui: SparkPageOption = False,
 ) -> int:
     """Run projections until SIGTERM or Ctrl-C.
 
@@ -114,6 +116,7 @@ def rebuild(
         bool, typer.Option("--allow-deleted", help="Even if events were deleted, which it cannot see.")
     ] = False,
     master: MasterOption = None,
+    spark_ui: SparkPageOption = False,
 ) -> None:
     """Build a new generation of a projection, on Spark.
 

@@ -11,6 +11,7 @@ import typer
 
 from strandline.cli.options import Options
 from strandline.cli.output import console, emit, note, say, table
+from strandline.cli.spark_page import SparkPageOption
 from strandline.cli.stopping import stopped_in_order
 from strandline.errors import Corrupt, counted, invalid
 from strandline.urls import masked
@@ -33,6 +34,7 @@ def reconcile(
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
     ] = None,
+    spark_ui: SparkPageOption = False,
 ) -> int:
     """Compare log, store and views, on Spark; name every difference.
 

@@ -2,6 +2,8 @@
 
     run             carry the log into the store, until stopped or once up to now
     replay          journals as a DataFrame
+    append_frame    the rows of a DataFrame, recorded as events, each once
+    export          add events to a copy for analysts, in any format that Spark writes
     archive         write events up to a time as Parquet, or add them to what was written
     sweep           take the events of purged lives out of these files
     reconcile       compare log, store and views, and correct what can be proved
@@ -25,8 +27,9 @@ from strandline.extras import not_installed
 
 if TYPE_CHECKING:
     from strandline.pipeline.archiving import archive
-    from strandline.pipeline.events import replay
+    from strandline.pipeline.events import append_frame, replay
     from strandline.pipeline.expiry import purge_expired
+    from strandline.pipeline.exporting import export
     from strandline.pipeline.operator import quarantine, resolve
     from strandline.pipeline.projecting import project, rebuild
     from strandline.pipeline.reconciling import reconcile
@@ -35,13 +38,15 @@ if TYPE_CHECKING:
     from strandline.pipeline.tag_rebuild import rebuild_tag
 
 __all__ = [
-    "archive", "project", "purge_expired", "quarantine", "rebuild", "rebuild_tag", "reconcile", "replay", "resolve",
-    "run", "sweep",
+    "append_frame", "archive", "export", "project", "purge_expired", "quarantine", "rebuild", "rebuild_tag",
+    "reconcile", "replay", "resolve", "run", "sweep",
 ]  # fmt: skip
 
 # No module has the name of what it is the home of: once imported, it would stand in its place.
 _HOMES = {
+    "append_frame": "events",
     "archive": "archiving",
+    "export": "exporting",
     "project": "projecting",
     "purge_expired": "expiry",
     "quarantine": "operator",

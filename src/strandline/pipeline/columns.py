@@ -50,11 +50,11 @@ _PLACES: Final = Struct("<4I")
 """The last fixed fields: where tags, headers, metadata and payload begin."""
 
 
-def record_batch(rows: Sequence[EventRow]) -> pa.RecordBatch:
-    """The events of these rows, in their order."""
+def record_batch(rows: Sequence[EventRow], *, payloads: bool = True) -> pa.RecordBatch:
+    """The events of these rows, in their order; without `payloads` that column is not filled."""
     columns = zip(*rows, strict=True)
     try:
-        arrays = _columns(*map(cast(Any, list), columns))
+        arrays = _columns(*map(cast(Any, list), columns), with_payloads=payloads)
     except (TypeError, ValueError):  # a damaged file may give any type for a column
         arrays = None
     if arrays is None:
@@ -66,6 +66,7 @@ def record_batch(rows: Sequence[EventRow]) -> pa.RecordBatch:
 def _columns(
     keys: list[str], lives: list[int], _: Any, seq_nrs: list[int], prevs: list[int], types: list[str],
     slices: list[int], _partitions: Any, timestamps: list[int], bodies: list[bytes], digests: list[int],
+    *, with_payloads: bool,
 ) -> list[pa.Array] | None:  # fmt: skip
     """All columns; None if an event is damaged."""
     fixed = np.frombuffer(b"".join([body[: FIXED.size] for body in bodies]), _FIXED_FIELDS)
@@ -75,7 +76,6 @@ def _columns(
     twice = {"seq_nr": seq_nrs, "prev_seq_nr": prevs, "timestamp": timestamps}
     if not (known and all(np.array_equal(fixed[name], column) for name, column in twice.items())):
         return None
-    payloads = [body[start:] for body, start in zip(bodies, fixed["payload_at"].tolist(), strict=True)]
     # Type and tags with the places of both, which stand before them.
     words = _between(bodies, np.full(len(bodies), FIXED.size - _PLACES.size), fixed["headers_at"])
     names, tags = _repeated(words, {"type": _name_of, "tags": _tags_of})
@@ -96,10 +96,14 @@ def _columns(
         tags,
         headers,
         metadata,
-        pa.array(payloads, pa.binary()),
+        _payloads(bodies, fixed["payload_at"]) if with_payloads else pa.nulls(len(bodies), pa.binary()),
         pa.array(fixed["form"] == JSON),
         pa.repeat(False, len(bodies)),
     ]
+
+
+def _payloads(bodies: list[bytes], starts: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.array([body[start:] for body, start in zip(bodies, starts.tolist(), strict=True)], pa.binary())
 
 
 def _name_of(words: bytes) -> str:

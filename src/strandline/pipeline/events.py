@@ -1,12 +1,18 @@
-"""Events as a Spark format: `spark.read.format("strandline")` and `spark.readStream.format("strandline")`.
+"""Events as a Spark format: `spark.read.format("strandline")`, `readStream` and `write`.
 
 A batch read gives what `Journal.read` would give for every key, store and tail joined, cut at the log's ends of the
 moment it was planned. A stream gives what the store has, in timestamp order per partition, up to the pointers; its
-offset is a timestamp per partition, so a restart goes on there.
+offset is a timestamp per partition, so a restart goes on there. What a write does is in `event_writing.py`.
 
-Options: `url`, or `log` and `store`; `entity_type`; `slices` ("0-1023"); `from`, `to` (times with a zone, inclusive and
-exclusive); batch: `tail` ("false": the store alone), `tasks` (per partition of the log); stream: `start` ("earliest" or
-"latest"), `rows_max` (per batch); `set.NAME`: a setting of `connect`.
+Options of reads: `url`, or `log` and `store`; `entity_type`; `slices` ("0-1023"); `from`, `to` (times with a zone,
+inclusive and exclusive); `types`, `tags`: events of any of these (one text, or a JSON list of texts); batch: `keys`
+(the same), `tail` ("false": the store alone), `tasks` (per partition of the log, of about as many appends each);
+stream: `start` ("earliest" or "latest"), `rows_max` (per batch); `set.NAME`: a setting of `connect`.
+
+Filters on entity_type, key, slice, timestamp and type are taken over where Spark hands them to sources written in
+Python: `spark.sql.python.filterPushdown.enabled`, which sessions of `strandline.pipeline.session` have on. Spark tells
+such sources nothing of the columns that a query needs: give the format a schema with these alone, and no payload is
+taken out of a body, or sent to Spark, that nobody asked for.
 
 Spark prints options with its plans. So a URL with a password is refused: the option is then `file:PATH`, a file with
 the URL, or `env:NAME`, a variable that has it, on each machine that runs tasks.
@@ -14,15 +20,13 @@ the URL, or `env:NAME`, a variable that has it, on each machine that runs tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -30,21 +34,49 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
-from strandline.errors import InvalidInput, invalid, shown
-from strandline.journal.replay import LAST, Wanted, replay_partition
-from strandline.pipeline import jvm, session
-from strandline.pipeline.columns import ARROW_SCHEMA, record_batch
+from strandline.errors import InvalidInput, StrandlineError, shown
+from strandline.journal.replay import LAST
+from strandline.pipeline import jvm, push_down, session
+from strandline.pipeline.columns import ARROW_SCHEMA
+from strandline.pipeline.event_ranges import KeyRange, TimeRange, parts_of_partition, read_range
+from strandline.pipeline.event_writing import COLUMNS, EventsWriter
+from strandline.pipeline.selection import (
+    ALL_COLUMNS,
+    BATCH_OPTIONS,
+    STREAM_OPTIONS,
+    Selection,
+    bad_option,
+    known_options,
+)
 from strandline.pipeline.target import PLACES, JournalRef, has_password
-from strandline.pipeline.task import uncollected
-from strandline.settings import SETTING_NAMES, parse_setting
+from strandline.settings import SETTING_NAMES
 from strandline.store.scans import events_of
 from strandline.urls import masked
-from strandline.values.keys import SLICES, partition_of
+from strandline.values.keys import is_key, key_partition
 
-BATCH_OPTIONS = ("url", "log", "store", "entity_type", "slices", "from", "to", "tail", "tasks")
-STREAM_OPTIONS = ("url", "log", "store", "entity_type", "slices", "from", "to", "start", "rows_max")
+WRITE_OPTIONS = ("url", "log", "store", "refused")
+COMMENTS: Final[Mapping[str, str]] = {
+    "key": "whose journal, written order|42",
+    "entity_type": "the key up to its first |",
+    "slice": "0 to 1023, of the key",
+    "seq_nr": "the place of the event in its journal, from 1",
+    "prev_seq_nr": "the number of the event before it; 0 for the first",
+    "life": "the number of the journal's life: one more after each purge",
+    "partition": "the partition of the log that it was recorded in",
+    "log_offset": "its append's place there",
+    "timestamp": "when it was recorded, by the log's clock, growing within a partition",
+    "append_id": "the id of its append, a UUID",
+    "type": "the type that its writer gave it",
+    "tags": "the tags that its writer gave it",
+    "headers": "the headers of its append",
+    "metadata": "a JSON object, or null",
+    "payload": "its content: JSON text where json is true, else bytes",
+    "json": "whether the payload is JSON",
+    "damaged": "whether what was appended cannot be read any more; payload and metadata are then null",
+}
+"""What the columns are: Spark shows it as their comments."""
 
 
 class EventsSource(DataSource):
@@ -54,37 +86,97 @@ class EventsSource(DataSource):
         super().__init__(options)
         for name, place in options.items():
             if name.lower() in PLACES and has_password(place):
-                raise _option(name, "has a password, and Spark prints options", "file:PATH, env:NAME", masked(place))
+                raise bad_option(name, "has a password, and Spark prints options", "file:PATH, env:NAME", masked(place))
 
     @classmethod
     def name(cls) -> str:
         return "strandline"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(ARROW_SCHEMA)
+        return StructType(
+            [
+                StructField(each.name, each.dataType, each.nullable, {"comment": COMMENTS[each.name]})
+                for each in from_arrow_schema(ARROW_SCHEMA)
+            ]
+        )
 
     def reader(self, schema: StructType) -> EventsReader:
-        _check_schema(schema)
-        return EventsReader(Selection.of(self.options, BATCH_OPTIONS))
+        chosen = Selection.of(self.options, BATCH_OPTIONS, _columns_of(schema))
+        return FilteredReader(chosen) if push_down.is_asked_for() else EventsReader(chosen)
+
+    def writer(self, schema: StructType, overwrite: bool) -> EventsWriter:
+        given, target = known_options(self.options, WRITE_OPTIONS)
+        if overwrite:
+            raise bad_option("mode", "a journal is not overwritten", 'mode("append")', "overwrite")
+        return EventsWriter(target, schema, given.get("refused"))
 
     def streamReader(self, schema: StructType) -> EventsStreamReader:  # noqa: N802 - Spark's name
-        _check_schema(schema)
-        return EventsStreamReader(Selection.of(self.options, STREAM_OPTIONS))
+        return EventsStreamReader(Selection.of(self.options, STREAM_OPTIONS, _columns_of(schema)))
 
 
-def replay(spark: SparkSession, url: str | None = None, **options: Any) -> DataFrame:
+def replay(
+    spark: SparkSession, url: str | None = None, *, columns: Sequence[str] | None = None, **options: Any
+) -> DataFrame:
     """Journals as a DataFrame; options are those of the format, `from` written `from_`, and settings of `connect`.
 
-    A URL with a password is kept in a file that only this user can read, until this process ends.
+    Only `columns` are read and sent to Spark, by default all. Texts of `keys`, `types`, `tags` may be a list. A URL
+    with a password is kept in a file that only this user can read, until this process ends.
     """
-    given = {"url": url}
+    given: dict[str, Any] = {"url": url}
     for name, value in options.items():
-        given[f"set.{name}" if name in SETTING_NAMES else name.rstrip("_")] = value
-    return load(spark, {name: str(value) for name, value in given.items() if value is not None})
+        written = orjson.dumps(list(value)).decode() if isinstance(value, (list, tuple, set, frozenset)) else value
+        given[f"set.{name}" if name in SETTING_NAMES else name.rstrip("_")] = written
+    return load(spark, {name: str(value) for name, value in given.items() if value is not None}, columns)
 
 
-def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+def append_frame(
+    frame: DataFrame,
+    url: str | None = None,
+    *,
+    order_by: Sequence[str] = (),
+    refused: str | None = None,
+    **options: Any,
+) -> None:
+    """Record the rows of a DataFrame as events, those of a key in the order of the columns `order_by`.
+
+    Columns are those of `event_writing`, and those of `order_by`, which are not recorded. It brings the rows of a key
+    together in one task; without `order_by` rows stay where they are. Each row is recorded once, however often this is
+    called with it. Rows that cannot be recorded are `InvalidInput.rows_refused`; with a folder `refused` they are
+    listed there. Other options are `log`, `store`, and settings of `connect`.
+    """
+    from strandline.pipeline import supervisor
+
+    spark = frame.sparkSession
+    given = {"url": url, "refused": refused}
+    for name, value in options.items():
+        given[f"set.{name}" if name in SETTING_NAMES else name] = value
+    named = _with_references(spark, {name: str(value) for name, value in given.items() if value is not None})
+    _, target = known_options(named, WRITE_OPTIONS)
+    with target.connect(schema="check") as s:
+        supervisor.check_shared(s, spark.sparkContext.master)
+    columns = [name for name in frame.columns if name in COLUMNS or name not in order_by]
+    if order_by:
+        frame = frame.repartition("key").sortWithinPartitions("key", *order_by)
+    try:
+        frame.select(columns).write.format(EventsSource.name()).options(**named).mode("append").save()
+    except session.spark_errors() as error:
+        found = supervisor.of_spark(error)
+        raise (found if isinstance(found, StrandlineError) else error) from None
+
+
+def load(spark: SparkSession, options: Mapping[str, str], columns: Sequence[str] | None = None) -> DataFrame:
     """Load the format with these options. Passwords may be in them: Spark is only told where they are."""
+    reader = spark.read.format(EventsSource.name()).options(**_with_references(spark, options))
+    if columns is not None:
+        wrong = sorted(set(columns) - set(ALL_COLUMNS)) or ([] if columns else ["no column"])
+        if wrong:
+            raise bad_option("columns", "unknown column", ", ".join(ALL_COLUMNS), wrong[0])
+        reader = reader.schema(from_arrow_schema(pa.schema([ARROW_SCHEMA.field(name) for name in columns])))
+    return reader.load()
+
+
+def _with_references(spark: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
+    """Options for a session that knows the format from now on; of a URL with a password, where it is kept."""
     if any(has_password(options.get(name, "")) for name in PLACES):
         given = JournalRef(options.get("url"), options.get("log"), options.get("store"))
         target = given.by_reference(jvm.temporary_folder())
@@ -92,72 +184,7 @@ def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         options = {**options, **{name: getattr(target, name) for name in PLACES if name in options}}
     session.check_python(spark)
     spark.dataSource.register(EventsSource)
-    return spark.read.format(EventsSource.name()).options(**options).load()
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which events, from where: the options, checked."""
-
-    target: JournalRef
-    entity_type: str | None
-    lo: int
-    hi: int
-    from_: int
-    to: int
-    tail: bool
-    tasks: int
-    start: str
-    rows_max: int | None
-
-    @classmethod
-    def of(cls, options: Mapping[str, str], known: Sequence[str]) -> Selection:
-        """Options as Spark hands them over: text, whatever the case of their names."""
-        given = {name.lower(): value for name, value in options.items()}
-        settings = {}
-        for name in sorted(given.keys() - set(known)):
-            if not name.startswith("set."):
-                raise _option(name, "unknown option", ", ".join(known), given[name])
-            settings[name[4:]] = parse_setting(name[4:], given[name])
-        lo, hi = _slices(given.get("slices", f"0-{SLICES - 1}"))
-        return cls(
-            JournalRef(given.get("url"), given.get("log"), given.get("store"), settings),
-            given.get("entity_type"),
-            lo,
-            hi,
-            _time(given.get("from"), "from", 0),
-            _time(given.get("to"), "to", LAST),
-            _one_of(given, "tail", ("true", "false")) == "true",
-            _count(given.get("tasks", "1"), "tasks", 1024),
-            _one_of(given, "start", ("earliest", "latest")),
-            _count(given["rows_max"], "rows_max", LAST) if "rows_max" in given else None,
-        )
-
-    def partitions(self, partitions: int) -> list[int]:
-        """The partitions of a log that have slices of these."""
-        return list(range(partition_of(self.lo, partitions), partition_of(self.hi, partitions) + 1))
-
-    def batches(self, range_: InputPartition, *, tail: bool) -> Iterator[pa.RecordBatch]:
-        """The events of a range of time."""
-        if not isinstance(range_, TimeRange):
-            raise TypeError(range_)
-        s = self.target.open()
-        from_, to = max(range_.after + 1, self.from_), min(range_.to, self.to - 1)
-        wanted = Wanted(range_.partition, range_.cut, from_, to, (self.lo, self.hi), self.entity_type)
-        with uncollected():
-            for rows in replay_partition(s.log, s.store, s.settings, wanted, tail=tail):
-                if rows:
-                    yield record_batch(rows)
-
-
-@dataclass
-class TimeRange(InputPartition):
-    """The events that one task gives: of a partition, after one timestamp, up to another, and up to an offset."""
-
-    partition: int
-    after: int
-    to: int
-    cut: int = LAST
+    return dict(options)
 
 
 class EventsReader(DataSourceReader):
@@ -166,32 +193,36 @@ class EventsReader(DataSourceReader):
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
 
-    def partitions(self) -> list[TimeRange]:
-        s = self.selection.target.open()
+    def partitions(self) -> list[InputPartition]:
+        chosen = self.selection
+        s = chosen.target.open()
         cuts, pointers = s.log.newest(), s.store.pointers()
+        partitions = chosen.partitions(len(cuts))
+        if chosen.by_key:
+            keys: dict[int, list[str]] = {partition: [] for partition in partitions}
+            for key in sorted(filter(is_key, chosen.keys or ())):
+                keys.setdefault(key_partition(key, len(cuts)), []).append(key)
+            return [
+                KeyRange(partition, tuple(keys[partition]), cuts[partition])
+                for partition in partitions
+                if keys[partition]
+            ]
         return [
             TimeRange(partition, after, to, cuts[partition])
-            for partition in self.selection.partitions(len(cuts))
-            for after, to in self._split(partition, pointers[partition].timestamp)
+            for partition in partitions
+            for after, to in parts_of_partition(s.store, chosen, partition, -1, pointers[partition].timestamp, LAST)
         ]
 
-    def _split(self, partition: int, newest: int) -> list[tuple[int, int]]:
-        """Ranges of time for as many tasks as are wanted: equal ones, from the first event of the store to its last.
-
-        The last one goes on with what is not in the store yet.
-        """
-        chosen = self.selection
-        if chosen.tasks == 1:
-            return [(-1, LAST)]
-        store = chosen.target.open().store
-        rows = events_of(store, partition, after=(-1, LAST), to=newest, limit=1, entity_type=chosen.entity_type).rows
-        first = max(rows[0].timestamp if rows else newest, chosen.from_) - 1
-        span = max(0, min(newest, chosen.to) - first)
-        edges = [first + span * task // chosen.tasks for task in range(1, chosen.tasks)]
-        return list(pairwise([-1, *edges, LAST]))
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self.selection.batches(partition, tail=self.selection.tail)
+        return read_range(self.selection, partition, tail=self.selection.tail)
+
+
+class FilteredReader(EventsReader):
+    """The same where Spark hands filters over."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        self.selection, left = push_down.narrowed(self.selection, filters)
+        return left
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -230,7 +261,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TimeRange(int(p), start[p], end[p]) for p in wanted if end[p] > start[p]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self.selection.batches(partition, tail=False)
+        return read_range(self.selection, partition, tail=False)
 
     def stop(self) -> None:
         self.selection.target.drop()
@@ -251,53 +282,16 @@ def _offsets(timestamps: Sequence[int]) -> dict[str, int]:
     return {str(partition): timestamp for partition, timestamp in enumerate(timestamps)}
 
 
-def _check_schema(schema: StructType) -> None:
-    allowed = from_arrow_schema(ARROW_SCHEMA)
-    if schema != allowed:
+def _columns_of(schema: StructType) -> list[str]:
+    """The columns of a schema, which are all of the format's or some of them."""
+    allowed = {each.name: each.dataType for each in from_arrow_schema(ARROW_SCHEMA)}
+    names = [each.name for each in schema]
+    if len(set(names)) < len(names) or any(allowed.get(each.name) != each.dataType for each in schema):
         raise InvalidInput(
-            f"schema: not that of strandline events; allowed {allowed.simpleString()}; "
+            f"schema: not that of strandline events; allowed some of {from_arrow_schema(ARROW_SCHEMA).simpleString()}; "
             f"got {shown(schema.simpleString())}",
             code="schema",
-            hint="leave the schema out, and select columns afterwards",
+            hint="leave the schema out, or name some of these columns with these types",
             field="schema",
         )
-
-
-def _option(name: str, wrong: str, allowed: str, got: object) -> InvalidInput:
-    return invalid("option", f"option {shown(name, 40)}", wrong, allowed=allowed, got=got)
-
-
-def _one_of(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    value = given.get(name, allowed[0]).lower()
-    if value not in allowed:
-        raise _option(name, "unknown value", " or ".join(allowed), value)
-    return value
-
-
-def _count(text: str, name: str, most: int) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
-        raise _option(name, "not a number in range", f"1..{most}", text)
-    return int(text)
-
-
-def _slices(text: str) -> tuple[int, int]:
-    lo, dash, hi = text.partition("-")
-    numbers = [part for part in (lo, hi if dash else lo) if part.isascii() and part.isdigit()]
-    if len(numbers) != 2 or not 0 <= int(numbers[0]) <= int(numbers[1]) < SLICES:
-        raise invalid("slice_range", "slices", "not a run of slices", allowed=f"lo-hi within 0-{SLICES - 1}", got=text)
-    return int(numbers[0]), int(numbers[1])
-
-
-def _time(text: str | None, name: str, default: int) -> int:
-    if text is None:
-        return default
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise invalid("time_format", name, "not a time", allowed="ISO 8601 with a zone", got=text) from None
-    if time.tzinfo is None:
-        raise invalid("time_without_zone", name, "no zone", allowed="a time with a zone, such as …Z", got=text)
-    if time.year < 1970:
-        raise invalid("time_range", name, "before 1970", allowed="1970 to 9999", got=text)
-    delta = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    return names
