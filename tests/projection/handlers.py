@@ -9,13 +9,21 @@ from typing import Any
 
 
 class Writes:
-    """Writes each event into a table, and its key's sum into another. `dies` names a file with what kills a process."""
+    """Writes each event into a table, and its key's sum into another. `dies` names a file with what kills a process;
+    while the file `holds` is there, events of the key in it do not come to an end."""
 
     def __init__(
-        self, table: str, dialect: str, *, dies: Path | None = None, fails: str = "", takes_s: float = 0.0
+        self,
+        table: str,
+        dialect: str,
+        *,
+        dies: Path | None = None,
+        fails: str = "",
+        takes_s: float = 0.0,
+        holds: Path | None = None,
     ) -> None:
         self.table, self.mark, self.dies, self.fails = table, "?" if dialect == "sqlite" else "%s", dies, fails
-        self.takes_s = takes_s
+        self.takes_s, self.holds = takes_s, holds
 
     def handle(self, tx: Any, what: Any) -> None:
         for event in what if isinstance(what, list) else [what]:
@@ -31,6 +39,8 @@ class Writes:
         if self.fails and place == self.fails:
             raise ValueError("no")
         time.sleep(self.takes_s)
+        while self.holds is not None and self.holds.exists() and self.holds.read_text() == str(event.key):
+            time.sleep(0.02)
         values = ", ".join([self.mark] * 4)
         tx.execute(
             f"insert into {self.table} (key, life, seq_nr, by_whom) values ({values})",

@@ -1,9 +1,9 @@
 """Projections on Spark: the driver is the host, tasks run its ranges.
 
     driver   claims, renews and releases ranges, in the offset store that plain hosts use, too
-      │ a round: one job, a task for each range whose bound has moved or that was asked for something
+      │ a job of one task for each range whose bound has moved or that was asked for something: none waits for another
       ▼
-    task     runs its range up to the bound, for ROUND_S at most, under the driver's fence
+    task     runs its range up to the bound, for TASK_S at most, under the driver's fence
 
 Progress is in the offset store alone: Spark remembers none, so a projection moves from one kind of host to the other at
 any time. A task that dies leaves a claim that made no save, as a plain process does.
@@ -60,8 +60,11 @@ from strandline.store.scans import keys_cut_short
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUND_S: Final = 2.0
+NAME: Final = "strandline projections"
+TASK_S: Final = 2.0
 """So long a task runs at most: then the driver looks at what is wanted now."""
+POLL_S: Final = 0.01
+"""How often Spark is asked whether tasks have ended, while there are few."""
 WATCH_S: Final = 0.2
 FAILURES_MAX: Final = 3
 """So often in a row a range of a build may fail before it is given up."""
@@ -220,6 +223,16 @@ class ProjectionTaskResult(NamedTuple):
     levelled: bool
 
 
+class RunningTask(NamedTuple):
+    """A range under way on an executor."""
+
+    run: HostedProjection
+    runner: SparkRange
+    work: ProjectionTask
+    answer: Any
+    """Spark's promise of its result."""
+
+
 class SparkRange:
     """A range that the driver owns. Tasks run it, round after round."""
 
@@ -281,7 +294,11 @@ class SparkHost(Host):
         self._payload = dumps(list(projections))
         self._due, self._over = Signal(), Signal()
         self._fatal: Exception | None = None
-        self._cluster, self._in_round = cluster.watch_of(spark.sparkContext), False
+        self._cluster = cluster.watch_of(spark.sparkContext)
+        # A path of this machine means nothing on another: there handlers come from what was submitted.
+        self._path = list(sys.path) if session.is_local(spark.sparkContext.master) else []
+        self._running: list[RunningTask] = []
+        self._ended_well = False
         self.until: Callable[[], bool] | None = None
         """When it ends by itself."""
         self._failed: Counter[tuple[str, int]] = Counter()
@@ -289,17 +306,16 @@ class SparkHost(Host):
         """Whether a range that fails again and again ends it."""
 
     def run(self) -> None:
-        rounds = threading.Thread(target=self._rounds, name="strandline-rounds", daemon=True)
-        rounds.start()
+        tasks = threading.Thread(target=self._tasks, name="strandline-tasks", daemon=True)
+        tasks.start()
         try:
             super().run()
         finally:
             self._over.set()
             self._due.set()
-            rounds.join(ROUND_S)
-            if rounds.is_alive():  # a task that does not come back
+            tasks.join(TASK_S)
+            if self._running:  # tasks that nobody waits for any more
                 self._spark.sparkContext.cancelJobGroup(self.name)
-                rounds.join(ROUND_S)
         if self._fatal is not None:
             raise self._fatal
 
@@ -317,7 +333,7 @@ class SparkHost(Host):
 
     def _tick_all(self) -> bool:
         seen = super()._tick_all()
-        self._cluster.check(waits=self._in_round)
+        self._cluster.check(waits=bool(self._running))
         if self.until is not None and not self._waiting and self.until():
             self.stop()
         if self.gives_up:
@@ -360,28 +376,34 @@ class SparkHost(Host):
                         field="handler",
                     )
 
-    # ------------------------------------------------------------ rounds
+    # ------------------------------------------------------------ tasks
 
-    def _rounds(self) -> None:
-        self._spark.sparkContext.setJobGroup(self.name, "projections", interruptOnCancel=True)
-        broken = 0
+    def _tasks(self) -> None:
+        """Keep a task under way for each range that has something to do: a job each, so that none waits for another."""
+        self._spark.sparkContext.setJobGroup(self.name, NAME, interruptOnCancel=True)
+        broken, held_until = 0, 0.0
         while not self._over.is_set():
             self._due.clear()
+            errors: list[Exception] = []
             try:
-                due = self._ready_ranges()
-                if not due:
-                    self._due.wait(self._refresh_s())
-                    continue
-                self._round(due)
-                broken = 0
+                errors += self._take_ended()
+                broken = 0 if self._ended_well else broken
+                if time.monotonic() >= held_until:
+                    for run, runner in self._ready_ranges():
+                        self._send_off(run, runner)
             except Exception as error:  # noqa: BLE001 (ours wait, others end the run: the host's thread says so)
-                if isinstance(error, StrandlineError) and error.retryable:
-                    self._warnings.warning(error.name, "projections on Spark wait: %s", error)
+                errors.append(error)
+            # An executor that is lost takes several tasks with it: what fails together counts once.
+            if errors and time.monotonic() >= held_until:
+                first = errors[0]
+                if isinstance(first, StrandlineError) and first.retryable:
+                    self._warnings.warning(first.name, "projections on Spark wait: %s", first)
                 elif (broken := broken + 1) >= BROKEN_PASSES_MAX:
-                    self._fatal = error
+                    self._fatal = first
                     self.stop()
                     return
-                self._over.wait(BACK_OFF_S * 2**broken)
+                held_until = time.monotonic() + BACK_OFF_S * 2**broken
+            self._due.wait(POLL_S * max(1, len(self._running) // 8) if self._running else self._refresh_s())
 
     def _refresh_s(self) -> float:
         return min([run.projection.settings.refresh_interval_s for run in self._runs], default=0.05)
@@ -389,10 +411,11 @@ class SparkHost(Host):
     def _ready_ranges(self) -> list[tuple[HostedProjection, SparkRange]]:
         """The ranges that have something to do, those first that waited longest; what is to stop is given back."""
         due: list[tuple[HostedProjection, SparkRange]] = []
+        under_way = {id(task.runner) for task in self._running}
         for run in list(self._runs):
             pointers = self._s.pointer_watch.awaited(run.projection.settings.refresh_interval_s)
             for runner in list(run.runners.values()):
-                if not isinstance(runner, SparkRange) or runner.ended.is_set():
+                if not isinstance(runner, SparkRange) or runner.ended.is_set() or id(runner) in under_way:
                     continue
                 if runner.stopping:
                     run.store.release(runner.claim)
@@ -402,7 +425,9 @@ class SparkHost(Host):
                     due.append((run, runner))
         due.sort(key=lambda each: each[1].reached)
         context = self._spark.sparkContext
-        return due[: context.defaultParallelism] if session.is_local(context.master) else due
+        if not session.is_local(context.master):
+            return due
+        return due[: max(0, context.defaultParallelism - len(self._running))]
 
     def _has_work(self, run: HostedProjection, runner: SparkRange, pointers: Sequence[Pointer]) -> bool:
         claim = runner.claim
@@ -411,37 +436,54 @@ class SparkHost(Host):
         slices = slices_of(self._s.store, run.projection, claim, run.store, run.living)
         return slices.bound(pointers) > max(runner.reached, claim.row.position)
 
-    def _round(self, due: Sequence[tuple[HostedProjection, SparkRange]]) -> None:
-        """One job: a task for each of these."""
-        works = []
-        for run, runner in due:
-            left_s = run.beat_at + run.lease_s * 2 / 3 - time.monotonic()
-            if not run.alive.beats:
-                left_s = run.projection.settings.handler_timeout_s + ROUND_S
-            number = self._projections.index(run.projection)
-            requests = tuple(runner.asked.values())
-            works.append(ProjectionTask(number, runner.claim, requests, min(ROUND_S, max(0.1, left_s * 0.8)), left_s))
-        task = partial(run_range, self._target, sys.path, self._payload)
-        self._in_round = True
-        try:
-            results = self._spark.sparkContext.parallelize(works, len(works)).map(task).collect()
-        except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long
-            for _, runner in due:  # a claim that ended without a save: it is made anew, and counted
-                runner.ended.set()
-            self._wake.set()
-            if self._over.is_set() or self._stop.is_set():
-                return
-            raise of_spark(error) from None
-        finally:
-            self._in_round = False
-        for (run, runner), work, done in zip(due, works, results, strict=True):
-            runner.take(ProjectionTaskResult(*done), work.requests)
-            if done[0] == FAILED:
-                self._failed[run.row.id, runner.claim.row.lo] += 1
-            elif done[0] == STOPPED:
-                del self._failed[run.row.id, runner.claim.row.lo]
-            if done[0] != STOPPED or done[3] or self.until is not None:
-                self._wake.set()  # something may be over
+    def _send_off(self, run: HostedProjection, runner: SparkRange) -> None:
+        """Send a range to an executor, and go on: Spark is asked now and then whether it has come back."""
+        left_s = run.beat_at + run.lease_s * 2 / 3 - time.monotonic()
+        if not run.alive.beats:
+            left_s = run.projection.settings.handler_timeout_s + TASK_S
+        number = self._projections.index(run.projection)
+        requests = tuple(runner.asked.values())
+        work = ProjectionTask(number, runner.claim, requests, min(TASK_S, max(0.1, left_s * 0.8)), left_s)
+        context = self._spark.sparkContext
+        row = runner.claim.row
+        context.setJobDescription(f"{NAME}: {run.projection.name}, slices {row.lo} to {row.hi}")
+        task = partial(run_range, self._target, self._path, self._payload)
+        answer = context.parallelize([work], 1).map(task)._jrdd.collectAsync()
+        self._running.append(RunningTask(run, runner, work, answer))
+
+    def _take_ended(self) -> list[Exception]:
+        """Take the results of tasks that have ended; the errors of those that Spark could not end well."""
+        self._ended_well = False
+        errors: list[Exception] = []
+        for task in [task for task in self._running if task.answer.isDone()]:
+            self._running.remove(task)
+            try:
+                self._take(task, _result_of(task.answer))
+                self._ended_well = True
+            except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long
+                task.runner.ended.set()  # a claim that ended without a save: it is made anew, and counted
+                self._wake.set()
+                if not (self._over.is_set() or self._stop.is_set()):
+                    errors.append(of_spark(error))
+        return errors
+
+    def _take(self, task: RunningTask, done: ProjectionTaskResult) -> None:
+        run, runner = task.run, task.runner
+        runner.take(done, task.work.requests)
+        if done.outcome == FAILED:
+            self._failed[run.row.id, runner.claim.row.lo] += 1
+        elif done.outcome == STOPPED:
+            del self._failed[run.row.id, runner.claim.row.lo]
+        if done.outcome != STOPPED or done.levelled or self.until is not None:
+            self._wake.set()  # something may be over
+
+
+def _result_of(answer: Any) -> ProjectionTaskResult:
+    """The result of a job of one task that has ended; what it raised."""
+    from pyspark.serializers import CPickleSerializer
+
+    ((result,),) = [CPickleSerializer().loads(bytes(batch)) for batch in answer.get()]
+    return ProjectionTaskResult(*result)
 
 
 # ---------------------------------------------------------------- on an executor
