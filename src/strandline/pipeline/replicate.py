@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from strandline import extras
 from strandline.carry.range import carry_range
@@ -86,6 +86,7 @@ def carry(s: Strandline, fence: int, range_: LogRange) -> Iterator[ReplicatedRan
 class Replication:
     """The job: what it has carried, and where its ends are."""
 
+    name: Final = "strandline pipeline"
     task, result = staticmethod(carry), ReplicatedRange
 
     def __init__(self, s: Strandline) -> None:

@@ -1,8 +1,8 @@
 """The Spark session that the pipeline runs in: how one is started, and what one must be like.
 
-`start` gives a session on this machine that listens on loopback alone, shows no page, says nothing on the terminal,
-runs its workers on this Python, and is set for small batches. `check` refuses a session, ours or one that a user passes
-in, in which the pipeline would not be safe (`Unsupported.spark_setup`, all reasons at once).
+`start` gives a session on this machine that listens on loopback alone, shows no page unless it is asked to, says
+nothing on the terminal, runs its workers on this Python, and is set for small batches. `check` refuses a session, ours
+or one that a user passes in, in which the pipeline would not be safe (`Unsupported.spark_setup`, all reasons at once).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ CLUSTER_HINT = (
 )
 
 _gateways: dict[int, jvm.Gateway] = {}  # by process: a fork has none
+_page_told: list[Callable[[str], None]] = []
 
 
 def start(
@@ -52,12 +53,14 @@ def start(
     conf: Mapping[str, str] | None = None,
     quiet: bool = True,
     short: bool = False,
+    ui: bool = False,
     stop: threading.Event | None = None,
 ) -> SparkSession:
     """A session on `master`, by default this machine with all its cores; `conf` goes over our settings.
 
     A process has one session: if there is one, it is checked and given back. `short` makes the start faster and long
-    work of the JVM slower, for who ends soon or works in Python. `Unsupported.spark_setup` if Spark or Java is missing
+    work of the JVM slower, for who ends soon or works in Python. With `ui` Spark's page is served on loopback, at
+    `uiWebUrl`; on a cluster the site's settings say where. `Unsupported.spark_setup` if Spark or Java is missing
     or does not fit, `Unavailable.away` if a cluster's master cannot be reached. `jvm.Stopped` if `stop` is set before
     the session is there. Ctrl-C stays whose it was.
     """
@@ -67,7 +70,9 @@ def start(
         running = _session({})
         check(running, stop)
         return running
-    settings = _everywhere(app) | (_local(master) if is_local(master) else {}) | dict(conf or {})
+    ui = ui or bool(_page_told)
+    place = _local(master) if is_local(master) else ON_A_CLUSTER
+    settings = _everywhere(app) | place | (PAGE if ui else {}) | dict(conf or {})
     if is_local(master):
         session = _start_here(pyspark, master, settings, quiet, short, stop)
     else:
@@ -80,7 +85,14 @@ def start(
         else:
             end()  # which does not wait for a cluster that is gone
         raise
+    for tell in _page_told if session.sparkContext.uiWebUrl else ():
+        tell(str(session.sparkContext.uiWebUrl))
     return session
+
+
+def show_page(tell: Callable[[str], None]) -> None:
+    """Let sessions that this process starts from now on serve Spark's page, and `tell` where."""
+    _page_told.append(tell)
 
 
 def runs() -> bool:
@@ -151,6 +163,14 @@ def _everywhere(app: str) -> dict[str, str]:
         "spark.ui.retainedTasks": "500",
         "spark.sql.ui.retainedExecutions": "20",
     }
+
+
+PAGE = {"spark.ui.enabled": "true", "spark.ui.killEnabled": "false", "spark.ui.retainedJobs": "1000"}
+ON_A_CLUSTER = {
+    # An executor that is lost fails its tasks, not all that runs: others do them again. Pointers, offsets and ids tell
+    # what it had written from what it had not, as after any other end.
+    "spark.task.maxFailures": "4",
+}
 
 
 def _local(master: str) -> dict[str, str]:
@@ -372,8 +392,10 @@ def _problems(spark: SparkSession, stop: threading.Event | None) -> Iterator[str
 
 def _open_doors(context: Any) -> Iterator[str]:
     """Yield the reasons why others could reach a session on this machine."""
-    if context.uiWebUrl is not None:
-        yield f"its page is served at {context.uiWebUrl}; set spark.ui.enabled to false"
+    bound_to = context._jvm.java.lang.System.getenv("SPARK_LOCAL_IP") or ""  # the page's address is its name alone
+    if context.uiWebUrl is not None and not is_loopback(bound_to):
+        way_out = f"set spark.ui.enabled to false, or the variable SPARK_LOCAL_IP to {LOOPBACK}"
+        yield f"its page is served at {context.uiWebUrl}; {way_out}"
     conf = context.getConf()
     host = conf.get("spark.driver.host", "")
     for name, address in {"host": host, "bindAddress": conf.get("spark.driver.bindAddress", host)}.items():

@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.connect import Strandline
-from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported, text_of
+from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported, counted, text_of
 from strandline.pipeline import cluster, jvm, session
 from strandline.pipeline.failures import crossed, from_text
 from strandline.pipeline.target import JournalRef
@@ -86,6 +86,10 @@ class Job(Protocol):
     It has parts, numbered from 0 (a partition of the log, a range of slices). Each is done in order, and fails and
     waits by itself.
     """
+
+    @property
+    def name(self) -> str:
+        """Return what its Spark jobs are called."""
 
     @property
     def parts(self) -> int:
@@ -317,7 +321,7 @@ class Supervisor:
         context = self.spark.sparkContext
         gather_s = 0.0 if ends is not None else self.s.settings.tag_flush_interval_s
         try:
-            context.setJobGroup(self._group, "strandline", interruptOnCancel=True)
+            context.setJobGroup(self._group, self.job.name, interruptOnCancel=True)
             slots = context.defaultParallelism if session.is_local(context.master) else None  # they come and go
             planner = self.job.planner(slots, ends)
             while not (self.stop.is_set() or self._ending.is_set()):
@@ -357,8 +361,10 @@ class Supervisor:
     def _batch(self, tasks: Sequence[Sequence[RangeTask]]) -> None:
         self._batch_since = self._told_at = started = time.monotonic()
         task = partial(do_ranges, self.job.task, self.job.result, self.target, self.lease.fence)
+        context = self.spark.sparkContext
+        context.setJobDescription(f"{self.job.name}: batch {self.batches + 1}, {counted(sum(map(len, tasks)), 'part')}")
         try:
-            results = self.spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(task).collect()
+            results = context.parallelize(tasks, len(tasks)).mapPartitions(task).collect()
         finally:
             self._batch_since = None
         for result in results:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -102,6 +102,7 @@ def _mender(s: Strandline, tag: str, fence: int) -> TagMender:
 class TagRebuild:
     """The job. What is done is known here alone, and forgotten with it."""
 
+    name: Final = "strandline rebuild of a tag"
     task, result = staticmethod(mend), Mended
 
     def __init__(self, s: Strandline, tag: str) -> None:
