@@ -54,6 +54,8 @@ LINES = {
     ("replicate", "kafka-postgres"): ["replicate/kafka-postgres"],
     ("replicate", "kafka-cassandra"): ["replicate/kafka-cassandra"],
     ("replay", "postgres"): ["replay/one-event-a-key", "replay/thousand-a-key"],
+    ("import", "sqlite"): ["import/sqlite"],
+    ("import", "postgres"): ["import/postgres"],
     ("freshness", "sqlite"): ["freshness/p50"],
     ("memory", "sqlite"): ["memory/read-a-million"],
     ("work", "sqlite"): ["work/sqlite-drain", "work/sqlite-one-by-one"],
@@ -89,7 +91,7 @@ LINES = {
 ON_DEMAND = {
     "slices/flat",
     "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
-    "append/metrics-off", "append/metrics-on",
+    "append/metrics-off", "append/metrics-on", "replay/memory",
     "freshness/p50-without-checkpoint", "memory/replicate-ten-million", "replicate/scale-rows",
     "tags/flat", "work/million-later", "work/drain-snapshot-held",
     "groups/dbos",
@@ -104,7 +106,8 @@ def _names(output: str) -> list[str]:
 def _marked(*names: str, soak: bool = False) -> list[object]:
     on_spark = ("replicate", "replay")
     marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in on_spark}
-    for name in ("freshness", "tags", "project", "rebuild", "reconcile", "archive"):  # they start Spark several times
+    several = ("freshness", "tags", "project", "rebuild", "reconcile", "archive", "import")  # they start Spark so often
+    for name in several:
         marks[name] = [pytest.mark.spark, pytest.mark.soak]
     return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 

@@ -24,10 +24,21 @@ from strandline.errors import InvalidInput, Unavailable
 
 NAMES = (
     "append", "read", "replicate", "replay", "freshness", "memory", "tags", "slices", "project", "rebuild", "work",
-    "groups", "server", "reconcile", "archive",
+    "groups", "server", "reconcile", "archive", "import",
 )  # fmt: skip
 NEEDED = ("eventsourcing", "psutil")
-ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags", "project", "rebuild", "reconcile", "archive")
+ON_SPARK = (
+    "replicate",
+    "replay",
+    "freshness",
+    "memory",
+    "tags",
+    "project",
+    "rebuild",
+    "reconcile",
+    "archive",
+    "import",
+)
 BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra", "cassandra")
 
 
