@@ -10,6 +10,7 @@ from strandline.carry.resolve import mark_carrier
 from strandline.carry.tag_mending import TagMender
 from strandline.connect import Strandline
 from strandline.projection.offset_store import DeadEvent
+from strandline.store.correction import Correction
 from strandline.store.scans import events_of
 from strandline.store.tables import REPAIRED, RepairedRow, repaired_number
 from strandline.store.tag_view import TAG_VIEW
@@ -23,7 +24,7 @@ def amend(s: Strandline, key: object, **how: Any) -> None:
     partition = key_partition(str(key), s.log.partitions)
     marking = mark_carrier(s.log, s.store, partition, s.settings)
     with s.store.correct(partition, "a test", marking) as correct:
-        correct(s.store.pointers()[partition], **how)
+        correct(s.store.pointers()[partition], Correction(**how))
 
 
 def event_row(s: Strandline, key: object, seq_nr: int) -> EventRow:

@@ -26,6 +26,7 @@ from strandline.query.tag_search import SearchingTagFeed
 from strandline.query.tag_settings import TagSettings
 from strandline.record import Record, encode_header
 from strandline.store.api import Store
+from strandline.store.correction import Correction
 from strandline.store.tag_scans import is_partitioned
 from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_VIEW
 from strandline.testing.store_contract.tagging import Shown, counted, query, shown, tagged_tape
@@ -181,7 +182,7 @@ def _write(store: Store, tape: Tape, row: TagRow) -> None:
             TagPlace(row.key, 1, (row.seq_nr - 1) // 3, row.tag, row.seq_nr, row.timestamp, row.tag_seq_nr)
         ]
     with tape.correcting(store) as amend:
-        amend(store.pointers()[0], anew=anew)
+        amend(store.pointers()[0], Correction(anew=anew))
 
 
 # ---------------------------------------------------------------- killed with -9

@@ -23,6 +23,7 @@ from strandline.backends.postgres.store import open_store as open_postgres_store
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
+from strandline.store.correction import Correction
 from strandline.store.scans import entity_types_of, keys_of, look_at
 from strandline.store.sql_store import SqlStore
 from strandline.testing import carry
@@ -333,7 +334,7 @@ def test_events_that_are_there_already_are_passed_over(url: str) -> None:
         batch, seen = batch_of(tape, store)
         rows = [row for cut in batch.cuts for row in cut.events]
         with tape.correcting(store) as amend:
-            amend(seen, resolved=-1, replace=rows[:2])
+            amend(seen, Correction(resolved=-1, replace=rows[:2]))
         batch, seen = batch_of(tape, store)
         store.write(batch, seen)
         assert events(store, KEY) == rows

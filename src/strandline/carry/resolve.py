@@ -19,7 +19,8 @@ from strandline.log.api import ActionDraft, Log
 from strandline.record import BadHeader, BadValue, decode_header, encode_header, read_contents
 from strandline.rows import Pointer, QuarantineRow, event_cells
 from strandline.settings import Settings
-from strandline.store.api import Amend, CarryMark, Store
+from strandline.store.api import CarryMark, Store
+from strandline.store.correction import Amend, Correction
 from strandline.store.scans import quarantined_at
 from strandline.store.tag_scans import tag_row_at
 from strandline.store.tag_view import TAG_VIEW
@@ -94,12 +95,12 @@ def _resolve(store: Store, amend: Amend, listed: QuarantineRow, how: str) -> Non
                 hint="take it off the list with skip",
                 field="how",
             )
-        amend(store.look(partition, ()).pointer, resolved=offset)
+        amend(store.look(partition, ()).pointer, Correction(resolved=offset))
         return
     look = store.look(partition, (listed.key,))
     seen, head = look.pointer, look.states.get(listed.key)
     if not isinstance(head, Head) or head.life != listed.life:
-        amend(seen, resolved=offset)
+        amend(seen, Correction(resolved=offset))
     elif how == "skip":
         _skip(store, amend, listed, seen, head)
     else:
@@ -110,7 +111,7 @@ def _skip(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, head
     key, first, last = _numbers(listed)
     rows = store.page(key, head.life, head.segment_size, from_=first, to=last, limit=last - first + 1).rows
     if not rows:
-        amend(seen, resolved=listed.offset)
+        amend(seen, Correction(resolved=listed.offset))
         return
     life, size = Life(key, head.life), head.segment_size
     prev = rows[0][1]
@@ -120,10 +121,10 @@ def _skip(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, head
     if following:
         mended = EventRow.of(life, size, with_prev(life, following[0], prev))
         anew += _filled(store, [mended])
-        amend(seen, resolved=listed.offset, remove=gone, replace=[mended], anew={TAG_VIEW: anew})
+        amend(seen, Correction(resolved=listed.offset, remove=gone, replace=[mended], anew={TAG_VIEW: anew}))
     else:
         moved = head._replace(prev=prev)
-        amend(seen, resolved=listed.offset, remove=gone, head=(key, moved), anew={TAG_VIEW: anew})
+        amend(seen, Correction(resolved=listed.offset, remove=gone, head=(key, moved), anew={TAG_VIEW: anew}))
 
 
 def _retry(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
@@ -146,7 +147,7 @@ def _retry(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, hea
     effect = EventsAppended(first, last, first - 1, head.life)
     fresh = {cells[0]: cells for cells in event_cells(action, place, effect, contents)}
     filled = [EventRow.of(life, size, with_prev(life, fresh[cells[0]], cells[1])) for cells in rows]
-    amend(seen, resolved=listed.offset, replace=filled, anew={TAG_VIEW: _filled(store, filled)})
+    amend(seen, Correction(resolved=listed.offset, replace=filled, anew={TAG_VIEW: _filled(store, filled)}))
 
 
 def _tag_rows(store: Store, row: EventRow) -> list[TagRow]:

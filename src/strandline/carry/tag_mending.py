@@ -38,7 +38,8 @@ from strandline.carry.tag_findings import (
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Pointer, life_of
-from strandline.store.api import Amend, CarryMark, Store
+from strandline.store.api import CarryMark, Store
+from strandline.store.correction import Amend, Correction
 from strandline.store.scans import MOST, entity_types_of, keys_of
 from strandline.store.tables import REPAIRED, RepairedRow, repaired_number
 from strandline.store.tag_scans import BUCKETS, BY_NUMBER, BY_TIME, IN_BUCKET, PLACES, is_partitioned, tag_row_at
@@ -129,7 +130,7 @@ class TagMender:
             table: [row for row in rows if (table, table.place_of(row)) not in filled]
             for table, rows in mending.gone.items()
         }
-        amend(seen, anew=anew, gone=gone)
+        amend(seen, Correction(anew=anew, gone=gone))
         self._buckets.update(bucket for _, bucket in mending.anew.get(TAG_BUCKET, ()))
         return seen._replace(revision=seen.revision + 1)
 

@@ -31,7 +31,8 @@ from strandline.reconcile.key_reader import ROWS_AT_ONCE, KeyReader
 from strandline.reconcile.sides import OddRow
 from strandline.rows import Pointer, life_of
 from strandline.settings import Settings
-from strandline.store.api import Amend, Store
+from strandline.store.api import Store
+from strandline.store.correction import Amend, Correction
 from strandline.store.raw_rows import raw_row
 from strandline.store.scans import EVENTS, snapshots_of
 from strandline.store.tables import (
@@ -177,11 +178,9 @@ class KeyExaminer:
             anew = dict(found.anew) if last else {}
             if put_back:
                 anew = {REPAIRED: listed_rows(seen, key, put_back), **anew}
-            amend(
-                seen, replace=piece, remove=found.remove if last else (),
-                head=(key, found.head) if last and found.head is not None else None, anew=anew,
-                gone=found.gone if last else {},
-            )  # fmt: skip
+            head = (key, found.head) if last and found.head is not None else None
+            remove, gone = (found.remove, found.gone) if last else ((), {})
+            amend(seen, Correction(remove=remove, replace=piece, head=head, anew=anew, gone=gone))
             seen = seen._replace(revision=seen.revision + 1)
 
     # ------------------------------------------------------------ one key

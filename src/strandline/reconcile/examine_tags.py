@@ -16,7 +16,8 @@ from strandline.reconcile.findings import Difference
 from strandline.reconcile.key_reader import KeyReader
 from strandline.reconcile.sides import OddRow
 from strandline.rows import life_of
-from strandline.store.api import Amend, CarryMark, Store
+from strandline.store.api import CarryMark, Store
+from strandline.store.correction import Amend
 from strandline.store.raw_rows import raw_row
 from strandline.store.tag_scans import is_partitioned, tag_row_at
 from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW

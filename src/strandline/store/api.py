@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from strandline.fold import FoldRules
 from strandline.rows import PartitionBatch, Pointer
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT
+from strandline.store.correction import Amend
 from strandline.store.tables import SnapshotRow
 from strandline.store.views import View, ViewRows
-from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
 
 if TYPE_CHECKING:
@@ -64,29 +64,6 @@ class KeyStates(NamedTuple):
     """Heads that a purge has not come to yet, because it was killed: folded on these it comes again, and ends."""
     rows: Mapping[str, ViewRows] = {}
     """By key, rows of the tables that views have looked up."""
-
-
-class Amend(Protocol):
-    """A correction: rows out, rows anew, a head, one record off the list."""
-
-    def __call__(
-        self,
-        seen: Pointer,
-        *,
-        resolved: int | None = None,
-        remove: Sequence[EventRow] = (),
-        replace: Sequence[EventRow] = (),
-        head: tuple[str, Head] | None = None,
-        anew: ViewRows | None = None,
-        gone: ViewRows | None = None,
-    ) -> None:
-        """Correct, under the pointer's lock where there is one. Without transactions each row once.
-
-        `anew` are rows of views that take the place of others, because they have more to say than their events; `gone`
-        are rows of views that go. `resolved` is the offset of the record that leaves the list.
-
-        `Unavailable.serialization` if the partition moved since `seen`. Raises the pointer's revision.
-        """
 
 
 class Lease(Protocol):

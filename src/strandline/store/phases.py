@@ -26,10 +26,10 @@ from typing import Final, NamedTuple
 from strandline.fold import EventsDeleted, LifePurged
 from strandline.points import reached
 from strandline.rows import KeyRun, PartitionBatch, Pointer
+from strandline.store.correction import Correction
 from strandline.store.heads import ended_row, head_row, key_place
 from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, REMOVED, WRITTEN, Table
 from strandline.store.views import JOURNAL_ITSELF, Row, Rows, Span, View, mirrored
-from strandline.values.events import EventRow
 from strandline.values.heads import EndedLife, Head
 
 ALWAYS: Final = 2**62
@@ -194,21 +194,12 @@ def _head_place(key: str) -> Span:
 # ---------------------------------------------------------------- a correction
 
 
-def amended(
-    views: Sequence[View],
-    marked: Pointer,
-    *,
-    resolved: int | None,
-    remove: Sequence[EventRow],
-    replace: Sequence[EventRow],
-    head: tuple[str, Head] | None,
-    anew: Mapping[Table, Sequence[Row]],
-    gone: Mapping[Table, Sequence[Row]],
-) -> Steps:
+def amended(views: Sequence[View], marked: Pointer, correction: Correction) -> Steps:
     """A correction, with the timestamp of the Mark that the pointer stands at.
 
     An operator's that is killed in between is found again by its place on the list: partition, offset.
     """
+    resolved, remove, replace, head, anew, gone = correction
     timestamp = marked.timestamp
     yield from _put({JOURNAL: replace}, timestamp)
     rows: Mapping[Table, Sequence[Row]] = {**mirrored(views, replace), **anew}

@@ -23,8 +23,9 @@ from strandline.points import reached
 from strandline.rows import PartitionBatch, Pointer
 from strandline.settings import Settings
 from strandline.sql.api import Database, Part, Transaction
-from strandline.store.api import PIPELINE, Amend, CarryMark, KeyStates, Lease, RowPage, StoreSettings
+from strandline.store.api import PIPELINE, CarryMark, KeyStates, Lease, RowPage, StoreSettings
 from strandline.store.beating_lease import told_taken
+from strandline.store.correction import Amend, Correction
 from strandline.store.creation import fixed_in
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import ended_in, ended_place, ended_row, head_in, head_row, key_place, state_of
@@ -296,28 +297,18 @@ class SqlStore:
     ) -> Iterator[Amend]:
         yield partial(self._amend, fence)
 
-    def _amend(
-        self,
-        fence: int | None,
-        seen: Pointer,
-        *,
-        resolved: int | None = None,
-        remove: Sequence[EventRow] = (),
-        replace: Sequence[EventRow] = (),
-        head: tuple[str, Head] | None = None,
-        anew: ViewRows | None = None,
-        gone: ViewRows | None = None,
-    ) -> None:
+    def _amend(self, fence: int | None, seen: Pointer, correction: Correction) -> None:
+        resolved, remove, replace, head, anew, gone = correction
         with self._database.write() as tx:
             found = _locked(tx, seen.partition)
             check_fence(found.fence, found.fence if fence is None else fence)
             check_pointer(found, seen)
             tx.each("remove_journal_row", map(JOURNAL.place_of, [*remove, *replace]))
             tx.many("put_journal", replace)
-            for out in (mirrored(self.views, [*remove, *replace]), gone or {}, anew or {}):
+            for out in (mirrored(self.views, [*remove, *replace]), gone, anew):
                 for table, rows in out.items():
                     tx.each(_named(table, f"remove_{table.name}_row"), map(table.place_of, rows))
-            for put in (mirrored(self.views, replace), anew or {}):
+            for put in (mirrored(self.views, replace), anew):
                 for table, rows in put.items():
                     tx.many(_named(table, f"put_{table.name}"), list(map(table.stored, rows)))
             tx.many("put_metajournal", [METAJOURNAL.stored(head_row(*head))] if head is not None else [])

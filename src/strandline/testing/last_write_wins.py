@@ -22,7 +22,8 @@ from strandline.backends.memory import cells
 from strandline.clock import now_us
 from strandline.fold import segment_of
 from strandline.rows import PartitionBatch, Pointer
-from strandline.store.api import PIPELINE, Amend, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.api import PIPELINE, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.correction import Amend, Correction
 from strandline.store.heads import ended_in, ended_place, head_in, head_row, key_place, state_of
 from strandline.store.pages import up_to
 from strandline.store.phases import Hide, Put, Write, amended, run, written
@@ -47,7 +48,7 @@ from strandline.store.tables import (
     Table,
 )
 from strandline.store.view_list import views_of
-from strandline.store.views import Row, Span, View, ViewRows, kept
+from strandline.store.views import Row, Span, View, kept
 from strandline.values.events import EventRow
 from strandline.values.heads import EndedLife, Head, State
 from strandline.values.keys import slice_of
@@ -312,25 +313,11 @@ class LastWriteWinsStore:
             if lease is not None:
                 lease.release()
 
-    def _amend(
-        self,
-        seen: Pointer,
-        *,
-        resolved: int | None = None,
-        remove: Sequence[EventRow] = (),
-        replace: Sequence[EventRow] = (),
-        head: tuple[str, Head] | None = None,
-        anew: ViewRows | None = None,
-        gone: ViewRows | None = None,
-    ) -> None:
+    def _amend(self, seen: Pointer, correction: Correction) -> None:
         found = self._pointer(seen.partition)
         check_correcting(found, self._correcting)
         check_pointer(found, seen)
-        steps = amended(
-            self.views, found, resolved=resolved, remove=remove, replace=replace, head=head, anew=anew or {},
-            gone=gone or {},
-        )  # fmt: skip
-        run(steps, self._write, self._find)
+        run(amended(self.views, found, correction), self._write, self._find)
         self.before_write("pointer")
         self._set_pointer(found._replace(revision=found.revision + 1))
 

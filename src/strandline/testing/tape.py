@@ -14,7 +14,8 @@ from strandline.carry.resolve import resolve_marked
 from strandline.fold import FoldRules, fold
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT
-from strandline.store.api import Amend, CarryMark, Store, StoreSettings
+from strandline.store.api import CarryMark, Store, StoreSettings
+from strandline.store.correction import Amend
 from strandline.values.actions import KEEP_EXPIRY, Action, Append, Delete, Mark, Place, Purge
 from strandline.values.heads import State
 from strandline.values.keys import key_partition

@@ -23,8 +23,9 @@ from strandline.errors import Unavailable
 from strandline.fold import segment_of
 from strandline.rows import PartitionBatch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import PIPELINE, Amend, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.api import PIPELINE, CarryMark, KeyStates, RowPage, StoreSettings
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, told_taken, wait_until_free
+from strandline.store.correction import Amend, Correction
 from strandline.store.creation import fixed_in, to_fix
 from strandline.store.heads import state_of
 from strandline.store.pages import FIRST_ROWS, GrowingPage
@@ -57,7 +58,7 @@ from strandline.store.tables import (
 from strandline.store.tag_scans import IN_BUCKET
 from strandline.store.tag_view import TAG_VIEW
 from strandline.store.view_list import packages, views_of
-from strandline.store.views import MINUTE_US, Row, Span, View, ViewRows, kept
+from strandline.store.views import MINUTE_US, Row, Span, View, kept
 from strandline.urls import Url
 from strandline.values.buckets import LENGTHS_US
 from strandline.values.events import EventRow
@@ -510,25 +511,11 @@ class CassandraStore:
             if lease is not None:
                 lease.release()
 
-    def _amend(
-        self,
-        seen: Pointer,
-        *,
-        resolved: int | None = None,
-        remove: Sequence[EventRow] = (),
-        replace: Sequence[EventRow] = (),
-        head: tuple[str, Head] | None = None,
-        anew: ViewRows | None = None,
-        gone: ViewRows | None = None,
-    ) -> None:
+    def _amend(self, seen: Pointer, correction: Correction) -> None:
         found = self._pointer(seen.partition)
         check_correcting(found, self._correcting)
         check_pointer(found, seen)
-        steps = amended(
-            self.views, found, resolved=resolved, remove=remove, replace=replace, head=head, anew=anew or {},
-            gone=gone or {},
-        )  # fmt: skip
-        run(steps, self._writing.write, self._writing.find)
+        run(amended(self.views, found, correction), self._writing.write, self._writing.find)
         self._move(found, found._replace(revision=found.revision + 1))
 
     # ------------------------------------------------------------ snapshots

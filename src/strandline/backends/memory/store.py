@@ -13,7 +13,8 @@ from typing import Any
 
 from strandline.clock import now_us
 from strandline.rows import PartitionBatch, Pointer
-from strandline.store.api import PIPELINE, Amend, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.api import PIPELINE, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.correction import Amend, Correction
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import head_row
 from strandline.store.pages import up_to
@@ -29,7 +30,7 @@ from strandline.store.refusals import (
 from strandline.store.scans import LAST_KEY, Scan, bytes_in, page_of, scanned
 from strandline.store.tables import JOURNAL, METAJOURNAL, QUARANTINE, SNAPSHOT, SnapshotRow, Table
 from strandline.store.view_list import views_of
-from strandline.store.views import Row, View, ViewRows, kept, mirrored
+from strandline.store.views import Row, View, kept, mirrored
 from strandline.values.events import EventRow
 from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head, State
 from strandline.values.keys import key_digest
@@ -256,18 +257,8 @@ class MemoryStore:
     ) -> Iterator[Amend]:
         yield partial(self._amend, fence)
 
-    def _amend(
-        self,
-        fence: int | None,
-        seen: Pointer,
-        *,
-        resolved: int | None = None,
-        remove: Sequence[EventRow] = (),
-        replace: Sequence[EventRow] = (),
-        head: tuple[str, Head] | None = None,
-        anew: ViewRows | None = None,
-        gone: ViewRows | None = None,
-    ) -> None:
+    def _amend(self, fence: int | None, seen: Pointer, correction: Correction) -> None:
+        resolved, remove, replace, head, anew, gone = correction
         with self._moment_of():
             found = self._pointers[seen.partition]
             check_fence(found.fence, found.fence if fence is None else fence)
@@ -275,7 +266,7 @@ class MemoryStore:
             for row in (*remove, *replace):
                 self._remove(row)
             self._tables[QUARANTINE].pop((seen.partition, resolved), None)
-            for out in (mirrored(self.views, remove), gone or {}):
+            for out in (mirrored(self.views, remove), gone):
                 for table, rows in out.items():
                     for each in rows:
                         self._tables[table].pop(table.place_of(each), None)
@@ -285,7 +276,7 @@ class MemoryStore:
                     [],
                     replace,
                     [head] if head else [],
-                    {**mirrored(self.views, replace), **{table: [*rows] for table, rows in (anew or {}).items()}},
+                    {**mirrored(self.views, replace), **{table: [*rows] for table, rows in anew.items()}},
                 )
             )
             self._pointers[seen.partition] = found._replace(revision=found.revision + 1)

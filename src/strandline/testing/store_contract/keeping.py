@@ -9,6 +9,7 @@ import pytest
 
 from strandline.errors import LeaseHeld, LeaseLost, Unavailable
 from strandline.store.api import Store
+from strandline.store.correction import Correction
 from strandline.store.scans import events_of, last_snapshot, quarantined, quarantined_at, snapshots_of
 from strandline.testing.store_contract.made import (
     KEY,
@@ -174,10 +175,10 @@ class KeepingContract(MadeStore):
         offset = bad.event.log_offset
         with tape.correcting(store) as amend:
             (pointer,) = store.pointers()
-            amend(pointer, resolved=offset, replace=[mended])
+            amend(pointer, Correction(resolved=offset, replace=[mended]))
             before = contents(store, tape.all_keys())
             with pytest.raises(Unavailable) as refused:
-                amend(pointer, resolved=offset, remove=[mended])
+                amend(pointer, Correction(resolved=offset, remove=[mended]))
         assert refused.value.name == "Unavailable.serialization"
         assert contents(store, tape.all_keys()) == before
         assert events(store, KEY)[1] == mended
@@ -194,7 +195,7 @@ class KeepingContract(MadeStore):
                 return  # a lock keeps others out
         before = contents(store, tape.all_keys())
         with pytest.raises(LeaseLost):
-            amend(store.pointers()[0], resolved=bad.offset)
+            amend(store.pointers()[0], Correction(resolved=bad.offset))
         lease = store.lease().take("pipeline")
         with pytest.raises(LeaseHeld):
             tape.resolve(store, bad.offset, "skip")

@@ -18,6 +18,7 @@ from strandline.errors import Corrupt, LeaseHeld, LeaseLost, MissingEvent
 from strandline.fold import segment_of
 from strandline.query.feed import Pace
 from strandline.store.api import Store
+from strandline.store.correction import Correction
 from strandline.store.scans import Scan, events_of, put_back, quarantined
 from strandline.store.tables import JOURNAL, Table
 from strandline.store.tag_scans import BUCKETS, BY_TIME, IN_BUCKET, PLACES, PROGRESS, is_partitioned
@@ -106,7 +107,7 @@ def plant(store: Store, tape: Tape, key: str, damage: Damage) -> bool:
     anew, gone = damage
     with tape.correcting(store, partition) as amend:
         try:
-            amend(store.pointers()[partition], anew=anew, gone=gone)
+            amend(store.pointers()[partition], Correction(anew=anew, gone=gone))
         except Corrupt:
             return False
     return True

@@ -9,6 +9,7 @@ import pytest
 
 from strandline.errors import Conflict, Corrupt, Unavailable
 from strandline.store.api import Store
+from strandline.store.correction import Correction
 from strandline.store.scans import events_of, keys_of, last_snapshot, quarantined, snapshots_of
 from strandline.testing.store_contract.made import (
     KEY,
@@ -115,7 +116,7 @@ class WritingContract(MadeStore):
             tape.append(KEY, ["c"])
             batch, seen = batch_of(tape, store)
             offset, bad = tape.records[0][1].offset, events(store, KEY)[1]
-            amend(seen, resolved=offset, remove=[bad], head=(KEY, head._replace(prev=1)))
+            amend(seen, Correction(resolved=offset, remove=[bad], head=(KEY, head._replace(prev=1))))
             before = contents(store, tape.all_keys())
             with pytest.raises(Unavailable) as refused:
                 store.write(batch, seen)
@@ -137,7 +138,7 @@ class WritingContract(MadeStore):
             wanted = batch.cuts[-1].events[1]
             other = wanted._replace(body=wanted.body + b"!")
             other = other._replace(digest=zlib.crc32(other.body, Life(KEY, 1).seed))
-            amend(store.pointers()[0], resolved=-1, replace=[other])
+            amend(store.pointers()[0], Correction(resolved=-1, replace=[other]))
         batch, seen = batch_of(tape, store)
         before = contents(store, tape.all_keys())
         if self.finds_conflicts:
@@ -147,7 +148,7 @@ class WritingContract(MadeStore):
             assert (refused.value.key, refused.value.seq_nr) == (KEY, 3)
             assert contents(store, tape.all_keys()) == before
             with tape.correcting(store) as amend:
-                amend(seen, resolved=-1, replace=[wanted])
+                amend(seen, Correction(resolved=-1, replace=[wanted]))
         tape.carry(store)  # the very row is no conflict
         assert numbers(events(store, KEY)) == [1, 2, 3, 4]
         assert numbers(events(store, "order|other")) == [1]
