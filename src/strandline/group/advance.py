@@ -30,7 +30,7 @@ class Advance:
         self.more = True
         """There may be entries that were not read."""
         self._code: Mapping[str, str] = lease.progress.code
-        """By name, the version of code in force where the stream was read to."""
+        """The versions of code in force where the stream was read to, by name."""
         self._loads: dict[int, tuple[str, str]] = {}
         """Places above done_to that load one."""
         self._over: set[int] = set()

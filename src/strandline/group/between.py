@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 class SegmentRun:
-    """One try of a segment, or of a rollback step. The target calls it as its `SegmentHost`."""
+    """A try of a segment, or of a rollback step. The target calls it as its `SegmentHost`."""
 
     def __init__(
         self, plan: GroupPlan, history: History, name: str, limits: Callable[[Planned], Limits],
@@ -41,7 +41,7 @@ class SegmentRun:
         self._decides = name == plan.segments.last
         self._limits, self._clock, self._stops = limits, clock, stops
         self._follows = name in plan.steps and not plan.steps[name].is_alone
-        """Whether what follows of its rows belongs to the transaction: where that is only looked at, not asked for. A
+        """True if expressions and checks belong to the transaction: nobody is asked for them. A
         rollback step runs once, whatever follows."""
         steps: Sequence[str] = plan.segments.steps.get(name, (name,))
         self._order: Final = [plan.step(step) for step in steps]
@@ -53,7 +53,7 @@ class SegmentRun:
         self._history = history
         self.at = self._first
         """The step that is run."""
-        with suppress(StepFailed):  # an expression of a step that stands before all statements
+        with suppress(StepFailed):  # an expression before all statements fails: the first statement tells it
             self._begin()
 
     def segment(self, fence: int) -> Segment:
@@ -98,7 +98,8 @@ class SegmentRun:
         real = self._real
         self._history = History(real.id, real.life, hash=real.hash, state="running", last=real.last)
         states = ChainMap({name: StepState() for name in self._fresh}, real.steps)
-        self._history.steps = cast("dict[str, StepState]", states)  # of the others as they are: there may be many
+        # Steps of other segments are not copied: there may be many.
+        self._history.steps = cast("dict[str, StepState]", states)
         self.events, self._started = [], self._clock()
         self._go_on(-1)
 

@@ -28,12 +28,12 @@ class Cell(NamedTuple):
 
 
 class UndoStatement(NamedTuple):
-    """One statement of an undo. All of them may be repeated."""
+    """A statement of an undo. Each of them may be repeated."""
 
     how: Literal["remove_row", "add_row", "set", "unset"]
     table: TargetTable
     key: Row
-    """Of static columns: the partition's."""
+    """The key of the row; for static columns, that of the partition."""
     timestamp: int
     values: tuple[tuple[str, Any], ...] = ()
     """Columns, and of `set` their values."""
@@ -46,7 +46,7 @@ class RowState:
     def __init__(self, table: TargetTable, key: Row, *, present: bool) -> None:
         self.table, self.key, self.present = table, key, present
         self.first: dict[str, Cell] = {}
-        """What its first image says of each cell that the group wrote."""
+        """The value before the group of each cell that the group wrote."""
         self.last: dict[str, int] = {}
         """The last timestamp that the group gave each of them."""
         self.others: dict[str, Cell] = {}
@@ -82,7 +82,7 @@ class RowState:
 
 
 Covers = Callable[[Wrote, Row], bool]
-"""Whether a removal is of the row, or the partition, with this key."""
+"""It tells whether a removal covers the row, or the partition, with this key."""
 
 
 def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:
@@ -98,7 +98,7 @@ def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:
         numbers = {row[: image.keys]: number for number, row in enumerate(image.rows)}
         partitions = {key[:size]: number for key, number in numbers.items()}
         for key in wrote.cells.keys if plan.undo != "delete" else tuple(numbers):
-            if None not in key:  # else it is of a partition alone
+            if None not in key:  # else the image is of a partition without rows
                 read = {name: cell for name, cell in _cells(wrote, numbers.get(key)).items() if name not in static}
                 new = RowState(table, key, present=key in numbers)
                 found.setdefault((table.name, key), new).note(wrote, read)

@@ -29,7 +29,7 @@ KINDS: Final = frozenset({*_AFFECTED, "no_exception", "is_true", "row_exists", "
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One of them. Which fields are used depends on its kind."""
+    """A success check. Its kind says which fields are used."""
 
     kind: str
     n: int | None = None

@@ -131,7 +131,7 @@ def message_id(history: History, *parts: str) -> str:
 
 
 class Following:
-    """What follows of a step's rows: its expressions and checks."""
+    """Works out expressions and checks, which follow from a step's rows."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -216,16 +216,16 @@ class Course(Following):
         super().__init__(history)
         self.plan, self._rules, self.unsure = plan, rules, unsure
         self.under: set[Action] = set()
-        """What is under way here."""
+        """The actions that are under way here."""
         self.running = 0
-        """How many of those are statements."""
+        """The number of them that are statements."""
         own = plan.group.pre_hook
         self._own = own if isinstance(own, StartHandler) and history.decided is None else None
         self._asks: dict[str, Ask] = {}
-        """By message: the questions that are under way here."""
+        """The questions that are under way here, by message."""
         self._to_send = deque(message for message, hook in history.hooks.items() if not hook.done)
         self._times: list[tuple[int, str]] = []
-        """When something is to be looked at again: a step's name, or a message's id."""
+        """Times at which to look again at a step (its name), or at a hook (its message's id)."""
         self._failed_at: int | None = None
         self._deadline = int((plan.group.deadline_s or rules.deadline_s) * SECOND_US)
         self._look: dict[str, None] = {}
@@ -494,7 +494,7 @@ class Course(Following):
                 del self._active[name]
                 continue
             if one.plan is not None and state.data is None:
-                del self._active[name]  # it never ran
+                del self._active[name]  # its statement never ran
                 continue
             found += self._given_up(one, state, now)
         if not found and not self._active and not self.running and history.failure is not None:
@@ -567,7 +567,7 @@ class Course(Following):
         known = {step: history.undo[step].state for step in steps if step in history.undo}
         if "undo_failed" in known.values():
             return []
-        if name not in self.plan.steps:  # a rollback step of the failed one
+        if name not in self.plan.steps:  # a rollback step that the failed step calls for
             return [] if known.get(name) == "undone" else self._rolled(name, name, now)
         given = [step for step in steps if self.plan.steps[step].undo in ("automatic", "step", "handler")]
         ran = {step: self._ran(self.plan.steps[step]) for step in given if step not in known}
@@ -613,7 +613,7 @@ class Course(Following):
         if any(other in history.gone for other in together):
             return False
         if any(history.step(other).data is not None for other in together):
-            return True  # with those of which it is known
+            return True  # steps of one transaction ran together
         return None if segment in self.unsure else False
 
     def _by_handler(self, one: Planned, now: int) -> list[Action]:

@@ -23,14 +23,14 @@ from strandline.group.core.parts import Dep, Handler, Hook, Need, Recipe, StartH
 
 
 class PartOfStep(NamedTuple):
-    """What a field of a step holds."""
+    """The declaration of a field of a step."""
 
     kind: type[Any]
     words: str
-    """What to give, in words."""
+    """Words that tell a caller what to give."""
     many: bool = False
     named: type[Any] | None = None
-    """What a plain text is made into, in Python too; `str`: it stays a text."""
+    """The class that a plain text is made into, in Python too; `str`: it stays a text."""
 
 
 PARTS: Final[dict[str, PartOfStep]] = {

@@ -31,13 +31,13 @@ from strandline.settings import within
 from strandline.values.payloads import encode_json, parse_json
 
 FORM: Final = 1
-"""Of the JSON; another one is refused."""
+"""The version of the JSON; another one is refused."""
 STEPS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement, or none, and all that goes with it."""
+    """A step: one statement, or none, and all that goes with it."""
 
     name: str
     kind: Kind
@@ -96,7 +96,7 @@ class Group:
         self.steps: dict[str, Step] = {}
         self.graph = Graph()
         self.slips: list[Problem] = []
-        """What could not become part of it."""
+        """Problems with what could not become part of the group."""
         self.pre_hook: Hook | StartHandler | None = self._hook("pre_hook", pre_hook)
         self.post_hook: Hook | None = self._hook("post_hook", post_hook)
 
@@ -247,7 +247,7 @@ class Group:
         if not found:
             try:
                 self.made()
-            except InvalidInput as error:  # what stands in a check, in `touches`, in props
+            except InvalidInput as error:  # a value in a check, in `touches` or in props cannot be kept
                 found.append(of_error(error, None))
         return found
 

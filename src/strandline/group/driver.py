@@ -55,7 +55,7 @@ Work = Callable[[], None]
 
 @dataclass(slots=True)
 class Shared:
-    """What the groups of one processor share."""
+    """The things that all groups of a processor use."""
 
     journal: Journal
     settings: GroupSettings
@@ -67,12 +67,12 @@ class Shared:
     clock: Callable[[], int]
     times: Times
     host: Turn
-    """What gives a group threads and timers."""
+    """It gives groups threads and timers."""
 
 
 @dataclass(slots=True)
 class Tries:
-    """Of an action that did not work."""
+    """The tries of an action that did not work."""
 
     since: float
     count: int = 0
@@ -95,7 +95,7 @@ class Drive:
         self.begun = False
         """It may run: its rows are free, its targets are there."""
         self.running = False
-        """Its processor has not heard yet that it has come to rest."""
+        """Its loop has not seen yet that the group has come to rest."""
         self.resting = False
         """It has come to rest, which its processor is to look at."""
         self.parked = False
@@ -157,7 +157,7 @@ class Drive:
             self.record.add("Taken", {"fence": self.shared.lease.fence})
             try:
                 self.record.flush()
-            except SeqNrConflict:  # the lease is ours: it was the last word of the one before
+            except SeqNrConflict:  # the lease is ours: the processor before wrote its last events
                 self._load()
                 continue
             break
@@ -194,7 +194,7 @@ class Drive:
         self.go_on()
 
     def _begin(self) -> None:
-        if self.aside:  # as if it had not begun: the log has what others rely on
+        if self.aside:  # it begins anew from the log, on which others rely
             self.aside = False
             self._load()
         if self._began is None or not self.history.started:
@@ -493,7 +493,7 @@ class Drive:
             if error.retryable and not self._waited_out(action):
                 self._again(action)
                 return
-            ran = True  # its undo will say that the target is away
+            ran = True  # the undo will say that the target is away
         self._over(action, ("Voided", {"segment": action.segment, "ran": ran}))
 
     def _undo(self, action: UndoSegment) -> None:

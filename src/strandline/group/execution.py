@@ -76,7 +76,8 @@ class Execution:
         self._lease, self._times, self._clock = lease, times, clock
         self._history: History = record.history
         self._cells: dict[tuple[str, frozenset[str]], dict[int, list[RowState]]] = {}
-        """Of targets without transactions, without steps whose cells are to stay: the rows that each write changed."""
+        """The rows that each write changed, by target without transactions, and by the steps whose cells are to
+        stay."""
         self._cells_lock = Lock()
 
     def step_id(self, step: str) -> StepId:
@@ -125,7 +126,7 @@ class Execution:
             raise Gone(error) from None
         except (StepFailed, Stopped, LeaseLost, SeqNrConflict):
             raise
-        except Exception as error:  # whatever it is, it is this group's: others go on
+        except Exception as error:  # any error ends this group alone: others go on
             raise StepFailed("internal", f"{type(error).__name__}: {error}", unknown=True) from error
         if isinstance(answer, Failed):
             raise StepFailed(answer.reason, answer.detail, retry=answer.retry)
@@ -138,7 +139,7 @@ class Execution:
         return Done(0, found) if isinstance(found, Rows) else found
 
     def _write(self, one: Planned, values: Mapping[str, Any]) -> Done | Failed:
-        cells = cast(CellTarget, self._targets[one.target or ""].target)  # to ask for its methods takes long
+        cells = cast(CellTarget, self._targets[one.target or ""].target)  # isinstance of a protocol takes long
         step = segment_step(one, values, self.limits(one))._replace(each=each_of(self._history, one))
         ahead_s = self._settings.clock_ahead_max_s
         return cell_steps.write(cells, step, self._record, self._times, self._called, ahead_s)

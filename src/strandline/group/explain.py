@@ -23,18 +23,18 @@ _ARROW: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class ExplainedStep:
-    """One step as it would run."""
+    """A step as it would run."""
 
     name: str
     kind: str
     why: str
-    """Of one that was added."""
+    """The reason why a step was added."""
     target: str | None
     statement: str | None
     needs: tuple[str, ...]
-    """What it waits for: `step` or `step.recipe`."""
+    """The things that it waits for: `step` or `step.recipe`."""
     order: tuple[str, ...]
-    """What comes before it only because of the rows."""
+    """Steps that come before it only because of the rows."""
     dependents: tuple[str, ...]
     rows: tuple[str, ...]
     """Places that it holds while the group runs."""
@@ -44,7 +44,7 @@ class ExplainedStep:
     checks: tuple[str, ...] = ()
     rollback: bool = False
     recipes: tuple[str, ...] = ()
-    """What it hands on: `name = expression`, or `name: handler`."""
+    """The results that it hands on: `name = expression`, or `name: handler`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Explanation:
     transaction: str | None = None
     """The target on which all of it is one transaction: what is undone then is rolled back there."""
     segments: tuple[tuple[str, ...], ...] = ()
-    """Of a group that is not: steps that are one transaction together."""
+    """Steps that are one transaction together, where the whole group is not."""
     unsaved: tuple[str, ...] = ()
     """Steps that save no image, because nothing can fail after them."""
 
@@ -187,7 +187,7 @@ def drawn(explanation: Explanation) -> str:
     depth: dict[str, int] = {}
     for name in TopologicalSorter(needs).static_order():
         depth[name] = 1 + max((depth[need] for need in needs[name]), default=-1)
-    for name in steps:  # what is added to a step stands beside it
+    for name in steps:  # steps that are added to a step stand beside it
         step, _, added = name.rpartition("/")
         if step in depth and added in ("before", "undo"):
             depth[name] = max(0, depth[step] - 1) if added == "before" else depth[step]
@@ -238,7 +238,7 @@ def _edge(before: tuple[int, int], after: tuple[int, int], dashed: bool) -> str:
     x2, y2 = after[0], after[1] + STEP_HEIGHT // 2
     bend = GAP_X // 2
     style = ' stroke-dasharray="4 3"' if dashed else ""
-    if before[0] == after[0]:  # what is added to a step stands below it
+    if before[0] == after[0]:  # the undo of a step stands below it
         middle = before[0] + STEP_WIDTH // 2
         y1, y2 = (before[1] + STEP_HEIGHT, after[1]) if before[1] < after[1] else (before[1], after[1] + STEP_HEIGHT)
         return f'<path d="M{middle} {y1}L{middle} {y2}"{style}/>'

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from strandline.group.groups import Groups
 
 FIRST_TRY_S: Final = 1.0
-"""So long all are waited for to begin with."""
+"""The processor waits so long for all targets before it begins."""
 FORGET_S: Final = 600.0
 FORGET_GROUPS: Final = 1000
 REASON_MAX: Final = 200
@@ -36,7 +36,7 @@ _logger: Final = logging.getLogger("strandline.group")
 
 
 class Fences:
-    """What a processor knows of its targets. `there` and `away` change at any time."""
+    """Knows the targets of a processor. `there` and `away` change at any time."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Fences:
         self._submit, self._later, self._wake = submit, later, wake
         self.there: dict[str, OpenTarget] = {}
         self.away: dict[str, str] = {}
-        """Why, of those that were tried in vain."""
+        """The reasons, by target that was tried in vain."""
         self._tried = {name: Event() for name in groups.targets.given}
         self._waits_s = dict.fromkeys(self._tried, WAIT_LEAST_S)
         self._over = False

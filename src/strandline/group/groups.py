@@ -65,9 +65,9 @@ from strandline.values.events import Event
 from strandline.values.keys import key_partition
 
 LOOK_S: Final = 0.01
-"""Between two looks of `wait`, at least."""
+"""`wait` looks at most once in this time."""
 NEAR_S: Final = 0.5
-"""The same where a processor of this process tells."""
+"""`wait` looks at least once in this time, though a processor of this process tells it the end."""
 BARRIERS_S: Final = 1.0
 """`get` waits for a target no longer than this."""
 _logger: Final = logging.getLogger("strandline.group")
@@ -81,7 +81,7 @@ class Handle(NamedTuple):
     id: str
     groups: Groups
     ending: Ending | None = None
-    """Where a processor in this process tells it."""
+    """A processor in this process tells the end here."""
 
     def wait(self, timeout_s: float = 30.0) -> Outcome:
         """Return its outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
@@ -128,7 +128,7 @@ class Groups:
         self._open_box, self._boxes = boxes, dict[str, Box]()
         self._lock = Lock()
         self.calls: Handlers | None = None
-        """Those of this process's processor."""
+        """The threads of handlers of this process's processor."""
 
     def close(self) -> None:
         """Let go of all targets. Twice is harmless."""
@@ -220,7 +220,7 @@ class Groups:
             place = place_of(self.journal, history.stream, history.id, told)
             history.place = 0 if place is None else place.n
             if history.state == "queued" and not history.place and self._known(id).state == "queued":
-                history.state = "defined"  # its submitter ended before it came into the stream
+                history.state = "defined"  # its submitter died before the group came into the stream
         calls = self.calls
         hung = tuple(sorted(calls.hung[one] for one in history.questions if one in calls.hung)) if calls else ()
         return replace(outcome_of(history, holder=told.holder, hung=hung), waits_for=self._waits_for(history, told))
@@ -231,7 +231,7 @@ class Groups:
         for name, dialect in history.dialects.items() if history.state not in ENDS else ():
             if dialect == "cassandra" or name not in self.targets.given or history.stream != self.stream:
                 continue
-            if name in away:  # whom its processor waits for is not waited for here
+            if name in away:  # its processor waits for this target, a look does not
                 continue
             try:
                 target, owner = cast(SqlTarget, self.targets.target(name)), self.targets.owner(name)
@@ -305,7 +305,7 @@ class Groups:
                 told = ending.wait(min(max(0.0, until - time.monotonic()), NEAR_S))
                 if told is not None:
                     return told
-            time.sleep(max(0.0, looked + LOOK_S - time.monotonic()))  # others write into its partition all the time
+            time.sleep(max(0.0, looked + LOOK_S - time.monotonic()))  # other keys of its partition change all the time
             looked = time.monotonic()
             newest = self.log.newest()[partition]
             history = self._known(id)

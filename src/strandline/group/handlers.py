@@ -27,7 +27,7 @@ _here = threading.local()
 
 
 class HandlerAnswer(NamedTuple):
-    """What became of a call: results, or why there are none."""
+    """The outcome of a call: results, or the reason why there are none."""
 
     results: Mapping[str, Any] | None
     reason: str = ""

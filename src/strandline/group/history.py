@@ -27,7 +27,7 @@ from strandline.group.target import Done
 
 PAGE_BYTES: Final = 512 * 1024
 WHOLE: Final = ("", "definition")
-"""Of pages: those of a definition and its plan."""
+"""The place of the pages of a definition and its plan."""
 ENDS: Final = ("committed", "rolled_back", "aborted")
 End = Literal["committed", "rolled_back", "aborted"]
 Payload = Mapping[str, Any]
@@ -43,15 +43,15 @@ class HistoryEvent(NamedTuple):
 
 @dataclass(slots=True)
 class Undoing:
-    """What is known of the undo of a step."""
+    """The state of the undo of a step."""
 
     state: Literal["undoing", "undone", "undo_failed"] = "undoing"
     detail: str = ""
     conflicts: list[Any] = field(default_factory=list)
     how: str | None = None
-    """What an operator said."""
+    """The decision of an operator."""
     over: int = 0
-    """Where others had written, when it is put back (a timestamp of the target's)."""
+    """The timestamp at which cells are put back over writes of others."""
 
 
 @dataclass(slots=True)
@@ -64,9 +64,9 @@ class Question:
     box: str | None = None
     """The work journal that it went to; None: a handler of the processor's own process."""
     asked: int = 0
-    """When it was asked last: microseconds since the group started."""
+    """The time when it was asked last: microseconds since the group started."""
     tries: int = 1
-    """How often it was asked anew, because no result came."""
+    """The number of times that it was asked, because no result came."""
     sent: bool = False
     acked: bool = False
     answered: bool = False
@@ -94,10 +94,10 @@ class History:
     hash: str = ""
     definition: Payload = field(default_factory=dict)
     plan: Payload = field(default_factory=dict)
-    """As `stored_plan` writes it."""
+    """The plan as `stored_plan` writes it."""
     dialects: Mapping[str, Any] = field(default_factory=dict)
     identities: Mapping[str, str] = field(default_factory=dict)
-    """By target, which database it was."""
+    """The identity of each target's database."""
     state: str = "defined"
     last: int = 0
     """The number of the last event."""
@@ -105,7 +105,7 @@ class History:
     place: int = 0
     started: int = 0
     ran_us: int = 0
-    """How long it had been running when it was taken over last, by the log's clock."""
+    """The time that it had been running when it was taken over last, by the log's clock."""
     ended: int = 0
     code: dict[str, str] = field(default_factory=dict)
     """The versions of code that it uses: by name, `name@version`."""
@@ -115,7 +115,7 @@ class History:
     detail: str = ""
     cancelled: bool = False
     failure: tuple[str | None, str, str] | None = None
-    """Why it has to go back, as long as that is not decided: step, reason, detail. The first one counts."""
+    """The first failure, while going back is not decided: step, reason, detail."""
     final: bool = False
     """An irreversible step was begun: cancel and deadline do nothing any more."""
     stuck: str = ""
@@ -207,7 +207,7 @@ def _defined(history: History, payload: Payload, at: int) -> None:
 
 def _page(history: History, payload: Payload, at: int) -> None:
     place = (payload["step"], payload["what"])
-    if payload["n"] == 1:  # a process that ended may have left some of these pages
+    if payload["n"] == 1:  # a process that died may have left some of these pages
         history.pages[place] = []
     history.pages[place].append(payload["text"])
     if payload["last"]:
@@ -270,7 +270,7 @@ def _result(history: History, payload: Payload, at: int) -> None:
 
 def _asked(history: History, payload: Payload, at: int) -> None:
     known = history.questions.get(payload["message_id"])
-    if known is None or known.answered:  # it is asked anew
+    if known is None or known.answered:  # the question is asked anew
         tries = 1 if known is None else known.tries + 1
         known = Question(payload["step"], payload["recipe"], payload["timeout_s"], payload.get("box"), tries=tries)
         history.questions[payload["message_id"]] = known
@@ -296,7 +296,7 @@ def _answered(history: History, payload: Payload, at: int) -> None:
 def _recipe_done(history: History, payload: Payload, at: int) -> None:
     step = history.step(payload["step"])
     step.started, step.ended = step.started or at, step.ended or at
-    if payload["recipe"] == IDENTITY:  # its rows are those of the step: they are there once
+    if payload["recipe"] == IDENTITY:  # the rows of the step are not stored twice
         step.results[IDENTITY] = identity(step.data or Data())
     else:
         step.results[payload["recipe"]] = decoded(payload["results"])
@@ -329,7 +329,7 @@ def _decided(history: History, payload: Payload, at: int) -> None:
         history.failed_step, history.reason = payload.get("step"), payload["reason"]
         history.detail = payload.get("detail", "")
         for step in history.steps.values():
-            if step.state == "waiting":  # one without a statement has only results
+            if step.state == "waiting":  # a step without a statement has only results
                 step.state = "succeeded" if step.results else "skipped"
 
 
@@ -363,7 +363,7 @@ def _resolved(history: History, payload: Payload, at: int) -> None:
     undo = history.undo[name]
     undo.state, undo.how, undo.over = "undoing", payload["how"], 0
     history.undo_failed.discard(name)
-    if by is not None:  # its rollback step, which runs again
+    if by is not None:  # its rollback step runs again
         history.steps[by] = StepState()
     history.questions = {
         message_id: question
@@ -449,7 +449,7 @@ def paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Ite
 def _pages(step: str, what: str, value: Any) -> list[tuple[str, Payload]]:
     """Return the events that a long value needs; none for one that fits into another event."""
     text = orjson.dumps(value).decode()
-    size = PAGE_BYTES // 4  # one byte a character, or four
+    size = PAGE_BYTES // 4  # a character has one to four bytes
     texts = [text[at : at + size] for at in range(0, len(text), size)] if len(text) > size // 2 else []
     last = len(texts)
     return [

@@ -37,7 +37,7 @@ def _rows_of(one: Planned, history: History) -> list[Held]:
     table = one.plan.table if one.plan is not None else None
     if not images or table is None or one.plan is None or one.target is None:
         return []
-    if one.plan.statement.dialect == "cassandra":  # it holds partitions, and keys in images are bytes
+    if one.plan.statement.dialect == "cassandra":  # a group holds partitions there, and keys in images are bytes
         return []
     reached("group.rows_of_an_image_held")
     types = tuple(column.type for name in table.key for column in table.columns if column.name == name)

@@ -19,13 +19,13 @@ from strandline.group.history import History, HistoryEvent, folded, packed
 from strandline.group.outcome import Outcome, outcome_of
 
 BYTES_MAX: Final = 32 * 2**20
-"""Of definitions that wait for the processor."""
+"""The most bytes of definitions that wait for the processor."""
 ROWS_MAX: Final = 100
 """An outcome with more rows is not kept: whoever wants it reads the log."""
 
 
 class Ending:
-    """Where the end of a group is told. Whoever holds it keeps the outcome, too."""
+    """Tells the end of a group to those who wait. It lives as long as a caller holds it."""
 
     __slots__ = ("__weakref__", "_told", "outcome")
 
@@ -49,7 +49,7 @@ class Ending:
 
 
 class Slip:
-    """One call of submit, and what it hands over."""
+    """A call of submit, and the events that it hands over."""
 
     __slots__ = ("entries", "id", "life", "size")
 
@@ -59,13 +59,13 @@ class Slip:
 
 
 class InProcess:
-    """For the groups of one stream. Any number of threads may use it."""
+    """Hands over the groups of one stream. Any number of threads may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._processor: object = None
         self._slips: dict[str, Slip] = {}
-        """By id: what is being submitted, or was and is still to be taken."""
+        """Calls that run, or whose events the processor has not taken, by id."""
         self._bytes = 0
         self._endings: WeakValueDictionary[str, Ending] = WeakValueDictionary()
 
@@ -127,7 +127,7 @@ class InProcess:
         """Return where the end of a group will be told, if a processor of this process runs it."""
         with self._lock:
             known = self._endings.get(id_)
-            if known is None or known.told:  # the one of an earlier life of this id
+            if known is None or known.told:  # an earlier life of this id has ended there
                 known = self._endings[id_] = Ending()
             return known
 
@@ -141,7 +141,7 @@ class InProcess:
         with self._lock:
             ending = self._endings.get(history.id)
         if ending is not None:
-            # When handlers were asked is the log's to say, and conflicts of an undo look another way there.
+            # The log alone knows when handlers were asked, and conflicts of an undo look another way there.
             rows = sum(len(step.data.rows) for step in history.steps.values() if step.data is not None)
             plain = history.state == "committed" and not history.questions and rows <= ROWS_MAX
             ending.tell(outcome_of(history) if plain else None)

@@ -15,11 +15,11 @@ from strandline.group.points import reached
 from strandline.journal.journal import Journal
 
 Message = Mapping[str, Any]
-"""What came: its type, when (`at`, µs, by the log's clock), and the rest."""
+"""A message that came: its type, its time (`at`, µs, by the log's clock), and the rest."""
 
 
 class Inbox:
-    """As one processor reads it: each message once, however long one of them waits."""
+    """The inbox as one processor reads it: each message once, however long one of them waits."""
 
     def __init__(self, journal: Journal, stream: str) -> None:
         self._journal, self._key = journal, inbox_key(stream)

@@ -43,7 +43,7 @@ class StreamPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProgress:
-    """How far a stream is done, as a beat says it."""
+    """The progress of a stream, as a beat says it."""
 
     done_to: int = 0
     open: Mapping[str, StreamPlace] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class StreamProgress:
     horizon: int = 0
     """No timestamp above it was given to a target."""
     code: Mapping[str, str] = field(default_factory=dict)
-    """By name, the version of code in force at `done_to`."""
+    """The versions of code in force at `done_to`, by name."""
     replaced: tuple[str, ...] = ()
     """Versions that were in force before that, the last ones."""
     away: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class StreamProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastBeat(StreamProgress):
-    """What the last holder said with its last beat."""
+    """The last beat of the last holder."""
 
     fence: int = 0
     holder: str | None = None
@@ -96,9 +96,9 @@ class StreamLease:
         self.progress = StreamProgress(
             done_to=before.done_to, open=before.open, horizon=before.horizon, code=before.code, replaced=before.replaced
         )
-        """What the next beat says."""
+        """The progress that the next beat tells."""
         self.written = self.progress
-        """What is known to be in the log: whoever takes over finds this, or what was said later."""
+        """The progress that is in the log: whoever takes over finds this, or a later one."""
         self._saying = Lock()
         self._journal, self._lease_s, self._since = journal, lease_s, now
         self._seq_nr = before.seq_nr
@@ -160,7 +160,7 @@ class StreamLease:
         with self._lock:
             try:
                 self._append(more)
-            except SeqNrConflict:  # of a beat whose answer was lost, perhaps
+            except SeqNrConflict:  # the answer to the beat before was perhaps lost
                 if first or not self._found_own():
                     raise
                 self._append(more)

@@ -29,7 +29,7 @@ Load = Callable[[str], History | None]
 
 
 class Carried(Protocol):
-    """What the pipeline has carried."""
+    """The store, as far as the pipeline has carried."""
 
     def strandline(self) -> int: ...
 
@@ -55,22 +55,22 @@ class GroupList(NamedTuple):
     as_of: int
     """All that happened up to then (µs) is in it."""
     after: str | None
-    """Where to go on; None if this was all."""
+    """The place to go on from; None if this was all."""
 
 
 class StreamStatus(NamedTuple):
-    """How a stream stands."""
+    """The state of a stream."""
 
     stream: str
     holder: str | None
-    """Who runs it."""
+    """The process that runs it."""
     done_to: int
     queued: int
     """Entries after done_to: groups that wait or run."""
     open: int
     """Groups before done_to that are not over."""
     rollback_failed: int
-    """Those of them that wait for an operator."""
+    """Groups before done_to that wait for an operator."""
     away: tuple[str, ...] = ()
     """Targets that the holder has not reached yet: their groups wait."""
 
@@ -102,7 +102,7 @@ class Lister:
                 found[id_] = one._replace(place=place)
                 if len(found) > limit:
                     break
-        # After the entries: what was taken away of them before we looked is listed here.
+        # The lease is read after the entries: it lists groups whose entries were deleted before we looked.
         for id_, told in said(self._journal, self._stream).open.items():
             if id_ not in found and (one := self._listed(id_, states)) is not None:
                 at = one.place or told.n

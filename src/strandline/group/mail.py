@@ -41,7 +41,7 @@ class Box(Protocol):
 
 
 Boxes = Callable[[str], Box]
-"""By name; `NotFound.work_journal` if there is none, or one with other columns."""
+"""It opens a work journal by name; `NotFound.work_journal` if there is none, or one with other columns."""
 
 
 VERSION_MAX: Final = 64

@@ -14,7 +14,7 @@ from strandline.group.target import TargetDatabase as OpenedTarget
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a target is. `shared`: other streams and writers use it too, and their order is lost."""
+    """The place of a target. `shared`: other streams and writers use it too, and their order is lost."""
 
     url: str
     read_back: bool = True
@@ -40,7 +40,7 @@ class OpenTargets:
         known = self._opened.get(name)
         if known is not None:
             return known
-        with self._opening[name]:  # to open one that is away takes long: the others are not in its way
+        with self._opening[name]:  # to open a target that is away takes long: others do not wait for it
             if name not in self._opened:
                 opened = self._open(name, self.given[name])
                 with self._lock:

@@ -10,7 +10,7 @@ from strandline.group.history import History
 
 
 class StepOutcome(NamedTuple):
-    """What became of a step."""
+    """The outcome of a step."""
 
     state: str
     results: Mapping[str, Mapping[str, Any]]
@@ -23,12 +23,12 @@ class StepOutcome(NamedTuple):
     started: int = 0
     ended: int = 0
     conflicts: tuple[Mapping[str, Any], ...] = ()
-    """Of an undo that failed: key, before, after, current of each row."""
+    """The rows in the way of an undo that failed: key, before, after, current."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a group, or how it stands."""
+    """The outcome of a group, or its present state."""
 
     id: str
     state: str
@@ -41,11 +41,11 @@ class Outcome:
     started: int = 0
     ended: int = 0
     holder: str | None = None
-    """Who runs its stream."""
+    """The process that runs its stream."""
     hung: tuple[str, ...] = ()
     """Handlers that were asked and have not returned in time."""
     waits_for: str | None = None
-    """What must be there before it runs."""
+    """The thing that must be there before it runs."""
 
 
 def outcome_of(history: History, *, holder: str | None = None, hung: tuple[str, ...] = ()) -> Outcome:
@@ -59,14 +59,14 @@ def outcome_of(history: History, *, holder: str | None = None, hung: tuple[str, 
 
 def _steps(history: History) -> Iterator[tuple[str, StepOutcome]]:
     declared = [step["name"] for step in history.definition.get("steps", ())]
-    touched = (name for name, step in history.steps.items() if not step.untouched)  # generated ones may be there
+    touched = (name for name, step in history.steps.items() if not step.untouched)  # generated steps may be among them
     for name in dict.fromkeys([*declared, *touched]):
         step = history.step(name)
         state = step.state
         if state == "waiting" and history.decided == "rollback":
             state = "skipped"
         elif state == "waiting" and history.decided == "commit":
-            state = "succeeded"  # an empty step without results
+            state = "succeeded"  # it is an empty step without results
         undo = history.undo.get(name)
         yield (
             name,

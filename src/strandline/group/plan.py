@@ -38,7 +38,7 @@ Undoing = Literal["nothing", "automatic", "step", "handler", "never"]
 Tables = Callable[[str, Iterable[str]], Mapping[str, TargetTable]]
 """The schema of tables of a target, by the names that statements use."""
 NoHandler = Callable[[str], str | None]
-"""Why there is no handler of a name; None if there is one."""
+"""It tells why there is no handler of a name; None if there is one."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Planned:
     order: list[str] = field(default_factory=list)
     """Steps that come first only because they may touch the same rows."""
     why: str = ""
-    """Of a generated step."""
+    """The reason why a step was generated."""
     plan: Plan | None = None
     undo: Undoing = "nothing"
     holds: tuple[Held, ...] = ()
@@ -111,11 +111,11 @@ class GroupPlan(NamedTuple):
     rollback: dict[str, Planned]
     """Rollback steps of the user."""
     tables: dict[str, dict[str, TargetTable]]
-    """By target, by the name that statements use: what this plan rests on."""
+    """The tables that this plan rests on, by target, by the name that statements use."""
     sequence: tuple[str, ...]
     """The names of the steps, each behind what it waits for."""
     handlers: frozenset[str]
-    """Those that it names, but for one that it starts itself."""
+    """The handlers that the group names, but for one that it starts itself."""
     warnings: tuple[str, ...] = ()
     segments: Segments = Segments({}, {})
 
@@ -232,7 +232,7 @@ class _Statements:
         self._dialects, self._tables, self._keep_s, self.problems = dialects, tables, keep_s, problems
         self.used: dict[str, dict[str, TargetTable]] = {}
         self.obstacles: list[Problem] = []
-        """Why steps cannot be undone by images: nothing is wrong with that where they need none."""
+        """Reasons why steps cannot be undone by images: nothing is wrong with that where they need none."""
 
     def __call__(self, one: Planned, text: str) -> Plan | None:
         """Parse a statement, look its tables up, and plan it."""
@@ -297,7 +297,7 @@ class GroupPlanner:
         for step in self._group.steps.values():
             self._add(step)
         self._check_handlers()
-        self._check()  # names may be missing: what follows would only repeat it
+        self._check()  # later checks would only repeat that names are missing
         for one in [*self._steps.values(), *self._rollback.values()]:
             self._bind(one)
         self._check()
@@ -469,7 +469,7 @@ def _with_values(one: Planned, values: Mapping[str, Mapping[str, Any]]) -> Plann
 
 
 class _Touched:
-    """Who touched which places last: at each place its last writer and the readers since, and those below it."""
+    """The steps that touched places last: at each place its last writer and the readers since, and those below it."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[Any, ...], tuple[list[str], list[str]]] = {}

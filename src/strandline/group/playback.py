@@ -21,7 +21,7 @@ from strandline.group.plan import GroupPlan, Planned
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a playback found."""
+    """The finding of a playback."""
 
     id: str
     steps: int

@@ -69,10 +69,10 @@ class Processor:
         self._changed = Condition()
         self._stopping = False
         self.waits_for: str | None = None
-        """Who holds the stream, while this one waits."""
+        """The process that holds the stream, while this processor waits."""
         self.lease: leases.StreamLease | None = None
         self.ended: Counter[str] = Counter()
-        """How many groups have ended here, by the state in which they did."""
+        """The number of groups that have ended here, by the state in which they did."""
 
     def run(self) -> None:
         """Run the stream until `stop`. `LeaseLost` if another processor took over."""
@@ -96,12 +96,12 @@ class Processor:
         def waiting(holder: leases.LastBeat) -> bool:
             self._say_whom(holder)
             if not first or first[0].fence != holder.fence:
-                first[:] = [holder]  # a later beat shows that it lives, and what it has done
+                first[:] = [holder]  # a later beat shows that the holder lives, and how far it came
             if self._stopping or not until_idle or holder.seq_nr <= first[0].seq_nr:
                 return not self._stopping
             try:
                 return not self._has_done_all(holder)
-            except Unavailable as error:  # the log: it may come back
+            except Unavailable as error:  # the log may come back
                 if not error.retryable:
                     raise
                 return True
@@ -121,7 +121,7 @@ class Processor:
             try:
                 turn.end()
             finally:
-                pool.shutdown(wait=False, cancel_futures=True)  # a target that does not answer holds nobody up
+                pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for a target that does not answer
                 lease.release()
 
     def _say_whom(self, holder: leases.LastBeat) -> None:
@@ -146,7 +146,7 @@ class Turn:
         self._groups, self._settings = processor._groups, processor._settings
         self._journal, self._changed, self._near = processor._journal, processor._changed, self._groups.near
         self._targets: dict[str, OpenTarget] = {}
-        """Those that are there, as far as the loop has seen it."""
+        """The targets that are there, as far as the loop has seen it."""
         self._handlers = self._groups.calls = Handlers(self._groups.handlers, self._groups.stream)
         clock, settings = self._groups.clock, self._settings
         rules = Rules(
@@ -160,7 +160,7 @@ class Turn:
             self._handlers, self._groups.box, lease, clock, self._times, self,
         )  # fmt: skip
         self._done: dict[str, Drive] = {}
-        """Those of them that have ended; hooks may be under way."""
+        """The open groups that have ended; hooks may be under way."""
         self._untaken: dict[str, Drive] = {}
         """Groups that the processor before may have begun, and that are not taken over."""
         self._taking: set[str] = set()
@@ -171,7 +171,7 @@ class Turn:
         """Groups of which something runs here."""
         self._at_rest: deque[Drive] = deque()
         self._running = 0
-        """How many were begun, and have not come to rest, as far as the loop has seen."""
+        """The number of groups that run, as far as the loop has seen."""
         self._held_up: list[Drive] = []
         """Groups whose rows are free, but a target is away, or nobody serves their code."""
         self._looked = 0.0
@@ -197,7 +197,7 @@ class Turn:
     def _submit(self, work: Work) -> None:
         try:
             self._pool.submit(work)
-        except RuntimeError:  # it is over: what comes now is found by whoever resumes
+        except RuntimeError:  # the turn is over: whoever resumes finds what comes now
             _logger.info("stream %s: something came after the end", self._groups.stream)
 
     def _work(self, drive: Drive, work: Work | None) -> None:
@@ -292,7 +292,7 @@ class Turn:
             else:
                 self._admit(place, history, resumed=True)
         self._begun = True
-        self._take_over()  # not with the next look, which may be half a second from here
+        self._take_over()  # the next look may be half a second from here
         self._fences.admitted()
 
     def _loaded(self, ids: Iterable[str]) -> dict[str, History | None]:
@@ -377,7 +377,7 @@ class Turn:
                 self._tick()
                 if until_idle and self._idle():
                     return
-            except Unavailable as error:  # the log: as long as the lease is held, it may come back
+            except Unavailable as error:  # the log may come back while the lease is held
                 if not error.retryable:
                     raise
                 _logger.warning("stream %s: %s", self._groups.stream, error)
@@ -411,7 +411,7 @@ class Turn:
         if news:
             self._inbox.hear(self._act_on)
             self._advance.more = True
-        if self._advance.more and len(self._ready) < self._settings.parallel_groups:  # else what came can wait
+        if self._advance.more and len(self._ready) < self._settings.parallel_groups:  # else it can wait
             self._admit_new()
         if self._held_up and time.monotonic() - self._looked >= TICK_S:
             self._looked = time.monotonic()
@@ -557,12 +557,12 @@ class Turn:
         while True:
             with self._changed:
                 one = self._ready[0] if self._ready else None
-            if one is None or one.id in self._taking:  # in a moment it is taken over: it keeps its place
+            if one is None or one.id in self._taking:  # it keeps its place: in a moment it is taken over
                 return
             can = self._can_start(one)
             with self._changed:
                 if not self._ready or self._ready[0] is not one:
-                    continue  # it runs in the place of another one
+                    continue  # it runs already, in the place of another group
                 if not can or one.ended:
                     self._ready.popleft()
                     self._held_up += [] if one.ended else [one]
@@ -640,7 +640,7 @@ class Turn:
             return
         self._say_behind([*self._held_up, *(one for one in self._open.values() if one.parked)])
         idle = not (self._ready or self._busy or self._taking)
-        stuck = idle and self._advance.room <= 0  # all that was read waits, and would hold back the others
+        stuck = idle and self._advance.room <= 0  # all groups that were read wait, and would hold back others
         passed = {one.place.n for one in self._open.values() if one.parked or (stuck and not one.running)}
         if self._advance.tick((one.place for one in self._open.values()), passed):
             self._woken = self._advance.more = True
@@ -681,7 +681,7 @@ class Turn:
             return True
         if self._advance.behind():
             return False
-        if message["type"] == "Cancel" and not history.cancelled:  # who submits it again finds it cancelled
+        if message["type"] == "Cancel" and not history.cancelled:  # a second submit finds it cancelled
             self._near.forget(history.id)
             record = GroupRecord(self._journal, history, self._lease, self._groups.clock, self._settings.history_keep_s)
             record.add("Cancelled", {})

@@ -17,7 +17,7 @@ Place = tuple[Any, ...]
 
 
 class _Queue:
-    """Those at one place: who reads or writes it whole, and who reads or writes something below it."""
+    """The groups at one place: those that read or write it whole, or something below it."""
 
     __slots__ = ("readers", "readers_below", "writers", "writers_below")
 

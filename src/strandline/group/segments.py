@@ -28,9 +28,9 @@ class Segments(NamedTuple):
     """The segments of a group, in an order in which they may run."""
 
     steps: dict[str, tuple[str, ...]]
-    """By name, which is that of its first step."""
+    """The steps of each segment, by its name, which is that of its first step."""
     of: dict[str, str]
-    """By step, its segment."""
+    """The segment of each step."""
     last: str | None = None
     """The one after which nothing can fail any more, and whose COMMIT decides the group."""
 

@@ -27,7 +27,7 @@ _log: Final = logging.getLogger("strandline.group")
 
 
 class Answers(Protocol):
-    """What a server needs of `Groups`."""
+    """The part of `Groups` that a server needs."""
 
     stream: str
 
@@ -46,7 +46,8 @@ class ServedClaim(Protocol):
 
 
 class HandlerServer:
-    """What a `Worker` calls for each entry. One handler for all messages, or handlers by name."""
+    """A handler for a `Worker`, which calls it for each entry. It has one handler for all messages, or handlers by
+    name."""
 
     def __init__(self, groups: Answers, handlers: Callee | Mapping[str, Callee]) -> None:
         check_handlers(handlers if isinstance(handlers, Mapping) else {"": handlers})
@@ -67,7 +68,7 @@ class HandlerServer:
                 claim.fail(answer.reason)
             elif not isinstance(message, Stop):
                 self._answer(message, answer)
-        except NotFound as error:  # its history is gone
+        except NotFound as error:  # the history of its group is gone
             _log.info("message %s: %s", message.message_id, error)
 
     def _told(self, claim: ServedClaim, message: HookMessage, answer: HandlerAnswer, *, ack: bool) -> None:
@@ -131,20 +132,21 @@ def _start_of(made: Mapping[str, Any]) -> StartMessage:
 
 
 class CodeWatch:
-    """Whether a stream is done with a version of code: another one is in force, and no open group is on this one."""
+    """Watches whether a stream is done with a version of code: another is in force, and no open group is on this
+    one."""
 
     def __init__(self, journal: Journal, stream: str, load: Callable[[str], History | None], code: str) -> None:
         self._journal, self._stream, self._load, self._code = journal, stream, load, code
         self._in_force: dict[str, str] = {}
         self._read_to = -1
         self.seen = False
-        """Whether this version was ever loaded, as far as the last look saw."""
+        """True if this version was ever loaded, as far as the last look saw."""
         self._ended_at = 0
-        """Where in the stream another version took its place."""
+        """The place in the stream at which another version took its place."""
 
     def over(self) -> bool:
         said = leases.said(self._journal, self._stream)
-        self.seen = self.seen or self._code in said.replaced  # it came and went between two looks
+        self.seen = self.seen or self._code in said.replaced  # this version came and went between two looks
         if said.done_to > self._read_to:
             self._see(said.done_to, dict(said.code))
         for event in self._journal.read(stream_key(self._stream), from_=self._read_to + 1):

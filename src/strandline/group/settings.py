@@ -14,7 +14,7 @@ WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """One value per setting. Durations are seconds, sizes are bytes."""
+    """The settings of a stream's groups. Durations are seconds, sizes are bytes."""
 
     lease_s: float = within(5.0, 1, 300)
     parallel_groups: int = within(8, 1, 256)

@@ -24,7 +24,7 @@ from strandline.group.statements.api import Plan
 
 VERSION: Final = 1
 SHAPE_BYTES_MAX: Final = 64 * 1024
-"""Of a definition and its plan, if the plan is remembered."""
+"""The most bytes of a definition and its plan that are remembered."""
 _CLASSES: Final[tuple[type[Any], ...]] = (
     api.Plan, api.Statement, api.Template, api.Parameter, api.TargetTable, api.TargetColumn, api.ForeignKey,
     api.RowSet, api.Given, api.StatementProblem,

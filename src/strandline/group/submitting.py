@@ -58,7 +58,7 @@ class Submitter:
         self._journal, self._stream, self._settings = journal, stream, settings
         self._targets, self._no_handler, self._near = targets, no_handler, near
         self._right: dict[bytes, _Right] = {}
-        """By shape: what groups rest on in which nothing was wrong."""
+        """The plans of groups in which nothing was wrong, by shape."""
         self._backlog = (0.0, 0)
         self._entries = journal.follower(stream_key(stream))
 
@@ -69,7 +69,7 @@ class Submitter:
         """
         try:
             definition, hash_, plan, targets = self._checked(group)
-        except StrandlineError:  # its tables have changed, or its target is away: what was submitted stays so
+        except StrandlineError:  # tables have changed, or a target is away: what was submitted stays so
             if not self._is_defined(group):
                 raise
             reached("group.submitted_again_unchecked")
@@ -134,7 +134,7 @@ class Submitter:
         right = self._right.get(shape)
         if right is not None and is_id(group.id) and not group.slips and self._still(right):
             reached("group.checked_by_its_shape")
-            # All texts of it were looked at with the first of its shape, and values are encoded.
+            # All texts were checked with the first group of this shape, and values are encoded.
             plan = right.plan.with_values(definition).placed(self._identities(right.targets))
             made = {**right.stored, **plan.made_order()}
             return definition, sha256(orjson.dumps(definition)).hexdigest(), made, right.targets
@@ -190,7 +190,7 @@ class Submitter:
     def _check_queue(self) -> None:
         looked, behind = self._backlog
         if time.monotonic() - looked > 1.0:
-            self._backlog = (time.monotonic(), behind)  # other threads take it for what it was
+            self._backlog = (time.monotonic(), behind)  # other threads use the old figure meanwhile
             head = self._entries.head()
             behind = (0 if head is None else head.seq_nr) - leases.said(self._journal, self._stream).done_to
             self._backlog = (time.monotonic(), behind)

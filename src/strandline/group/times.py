@@ -13,7 +13,7 @@ from typing import Final
 from strandline.group.lease import StreamLease
 
 APART_US: Final = 2
-"""Between two of them there is room for an undo."""
+"""Two timestamps are so far apart that an undo has room between them."""
 HORIZON_US: Final = 10_000_000
 
 
