@@ -80,6 +80,16 @@ def test_plans_of_whatever_statement_is_accepted_come_back_as_they_were() -> Non
     assert found > 100
 
 
+@pytest.mark.req("G85", "G77")
+def test_a_plan_of_many_unlike_statements_is_short_enough_for_an_append() -> None:
+    g = Group("g")
+    for n in range(500):
+        g.update(f"s{n}", f"UPDATE account SET amount = amount + {n} WHERE id = {n} AND amount > {n}", target="shop")
+    plan = plan_of(g)
+    same(plan)
+    assert len(json.dumps(stored(plan))) < 500 * 200, "of 10,000, two megabytes"
+
+
 @pytest.mark.req("G85")
 def test_nothing_is_parsed_to_run_what_was_submitted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer program may read the text another way: the group runs as it was when it was submitted."""
