@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Tried(Protocol):
-    """Calls, and again where that may help; `StepFailed` where it does not."""
+    """Makes a call, again where that may help; raises `StepFailed` where it does not."""
 
     def __call__(self, call: Callable[[], T | Failed]) -> T: ...
 

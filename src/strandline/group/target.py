@@ -5,8 +5,8 @@ after-images and *barrier row* together, so that nothing has to be in the log be
 outcome is learnt. A target without transactions (`CellTarget`: Cassandra) has write timestamps instead: image, intent
 and result are in the group's history, each before what comes next.
 
-Whoever is called raises `Unavailable` if the target did not answer: `applied` is "no" if nothing was sent or it was
-refused, "unknown" if nobody knows. What the database itself says of a statement is a result (`Failed`), no exception.
+Each call raises `Unavailable` if the target did not answer: `applied` is "no" if nothing was sent or the target refused
+it, "unknown" if nobody knows. What the database itself says of a statement is a result (`Failed`), no exception.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ OnConflict = Literal["fail", "keep_current", "overwrite"]
 
 
 class Rows(NamedTuple):
-    """What a statement returned. Names are lower case unless quoted, `COUNT(*)` is `count`, booleans are booleans."""
+    """The rows that a statement returned. Names are lower case unless quoted; `COUNT(*)` is `count`."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
 
 
 class Image(NamedTuple):
-    """Rows before or after a change, as the target encodes them: plain JSON, equal only if the values are identical."""
+    """The rows before or after a change, as the target encodes them: equal JSON is identical values."""
 
     columns: tuple[str, ...] = ()
-    """The key first."""
+    """The columns of the key come first."""
     keys: int = 0
-    """How many columns are the key."""
+    """So many columns are the key."""
     rows: tuple[tuple[Any, ...], ...] = ()
 
 
 class StepId(NamedTuple):
-    """Whose barrier row. Another life of a group's id, or another definition, has other rows."""
+    """Names the barrier row of a step or segment. Another life of a group, or another definition, has others."""
 
     group: str
     life: int
     definition: str
-    """The hash."""
+    """The hash of the group's definition."""
     step: str
 
 
@@ -58,22 +58,22 @@ class Limits(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Who uses a target: the row of its table `strandline_target`."""
+    """The stream that uses a target: a row of its table `strandline_target`."""
 
     identity: str
-    """The target's own, made with the row: what its rows are known by, whatever URL leads there."""
+    """The target's own name, made with the row: its rows are known by it, whatever URL leads there."""
     history_id: str
     stream: str
     fence: int
     row: str
-    """Its name: the same for whoever it belongs to later, because barrier rows hang on it."""
+    """The row's name. It stays when the row is given to another stream, because barrier rows hang on it."""
 
     @classmethod
     def among(
         cls, owners: Sequence[Owner], name: str, history_id: str, stream: str, *, shared: bool, hand_over: str = ""
     ) -> Owner:
-        """The row of a stream; a new one if it has none, for the caller to add. `InvalidGroup.target_taken` if the
-        target is another's; `hand_over`: the statement by which an operator changes that, with a place for the row."""
+        """Return the row of a stream, or a new one for the caller to add. Raise `InvalidGroup.target_taken` if the
+        target belongs to another stream. By `hand_over`, with a place for the row, an operator changes that."""
         for owner in owners:
             if (owner.history_id, owner.stream) == (history_id, stream):
                 return owner
@@ -98,7 +98,7 @@ class TargetStep(NamedTuple):
     values: Mapping[str, Any] = {}
     """By name of parameter."""
     known: bool = True
-    """Whether these are its values; else the segment's host tells them when it is the step's turn."""
+    """Whether `values` are complete; else the segment's host gives them when it is the step's turn."""
     each: tuple[Mapping[str, Any], ...] | None = None
     """`for_each`: the statement runs once with each of these values more, all or nothing."""
     undo: bool = True
@@ -108,39 +108,39 @@ class TargetStep(NamedTuple):
     """What must hold of the rows that the statement names; else the step fails (`not_applied`)."""
     limits: Limits = Limits()
     before: tuple[str, ...] = ()
-    """Steps that come before it, and are undone after it."""
+    """The steps that run before it, and are undone after it."""
 
 
 class Segment(NamedTuple):
     """Steps on one target that are one transaction, in the order in which they run."""
 
     id: StepId
-    """Its step is the segment's name."""
+    """Its field `step` is the segment's name."""
     steps: tuple[TargetStep, ...]
     fence: int
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Tables that nobody may alter meanwhile: a step that is not undone does whatever it does."""
+        """The tables that nobody may alter meanwhile. A step without an undo needs no such promise."""
         return tuple(dict.fromkeys(one.plan.statement.writes for one in self.steps if one.undo and one.plan.table))
 
 
 class SegmentHost(Protocol):
-    """What lies between the steps of a segment. It is asked again from the first step on if the transaction is begun
-    again; whatever it raises ends the transaction, and comes out of `run_segment`."""
+    """Does what lies between the steps of a segment. It is asked again from the first step on if the transaction is
+    begun again. What it raises ends the transaction, and comes out of `run_segment`."""
 
     def values(self, step: str) -> tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...] | None]:
-        """The values of a step, and those of each of its runs (`for_each`)."""
+        """Return the values of a step, and those of each of its runs (`for_each`)."""
 
     def did(self, step: str, done: Done) -> None:
-        """Expressions and checks, before the next step is run."""
+        """Evaluate expressions and checks of a step that was run, before the next one is."""
 
 
 class Done(NamedTuple):
     """The step is done."""
 
     affected: int
-    """Rows that existed and matched (G39)."""
+    """So many rows existed and matched (G39)."""
     rows: Rows = Rows()
     before: Image = Image()
     after: Image = Image()
@@ -149,25 +149,25 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The step changed nothing, and why: one of the reasons of G5."""
+    """The step changed nothing, for one of the reasons of G5."""
 
     reason: Literal[
         "binding", "statement", "not_applied", "too_large", "foreign_write", "clock_ahead", "schema_changed"
     ]
     detail: str
     retry: bool = False
-    """The same may succeed in a moment: a deadlock, a time-out."""
+    """The same statement may succeed in a moment: after a deadlock, a time-out."""
     step: str = ""
-    """Of a segment."""
+    """The step of a segment that failed."""
 
 
 class Ran(NamedTuple):
     """The segment is done."""
 
     done: Mapping[str, Done]
-    """By name of step."""
+    """What came of each step, by its name."""
     again: bool = False
-    """It was done before: this is what the barrier row says. The database did not change."""
+    """The segment was done before: this is what its barrier row says, and the database did not change."""
 
 
 class RowConflict(NamedTuple):
@@ -180,12 +180,12 @@ class RowConflict(NamedTuple):
 
 
 class Undone(NamedTuple):
-    """The step is undone, or was; or (`ran` false) never ran, and never will."""
+    """The step is undone, by this call or an earlier one. `ran` false: it never ran, and never will."""
 
     ran: bool = True
     restored: int = 0
     kept: tuple[RowConflict, ...] = ()
-    """Rows of others that were left as they are (`keep_current`)."""
+    """Rows that others changed, and that were left as they are (`keep_current`)."""
 
 
 class NotUndone(NamedTuple):
@@ -197,14 +197,14 @@ class NotUndone(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """A barrier row, for who resumes."""
+    """A barrier row, as a processor reads it that resumes a group."""
 
     id: StepId
     op: Literal["do", "undo"]
     void: bool
     fence: int
     steps: Mapping[str, Done] = {}
-    """Of a `do` row that is not void."""
+    """What came of each step; of a `do` row that is not void."""
 
 
 @runtime_checkable
@@ -213,19 +213,20 @@ class TargetDatabase(Protocol):
 
     dialect: Dialect
     name: str
-    """Where it is, as it may be printed."""
+    """Its URL, as it may be printed."""
 
     def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
-        """The schema of these tables, by the name asked for; those that are not there are left out."""
+        """Return the schema of these tables, by the name asked for. Tables that are not there are left out."""
 
     def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
-        """The rows of a statement that changes nothing, of one moment. More than `rows_max`: `too_large`."""
+        """Return the rows of a statement that changes nothing, all of one moment. Over `rows_max`: `too_large`."""
 
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
-        """Make this target ours, or find that it is: its row, and the tables that hold it.
+        """Make our row in this target, or find it, after a check that the database keeps what it acknowledges.
 
-        `InvalidGroup.target_taken` where it is another's and not `shared`, with the statement by which an operator
-        changes that; `SchemaMismatch.barrier` where the tables are not there and this user may not create them.
+        Raise `InvalidGroup.target_taken` if the target belongs to another stream and is not `shared`, with the
+        statement by which an operator changes that; `SchemaMismatch.barrier` if our tables are not there and this user
+        may not create them; `Unsupported` for a database that could lose what it acknowledged.
         """
 
     def close(self) -> None: ...
@@ -236,38 +237,39 @@ class SqlTarget(TargetDatabase, Protocol):
     """SQLite, PostgreSQL. Every call is one commit, or changes nothing."""
 
     def raise_fence(self, owner: Owner, fence: int) -> None:
-        """From here on nothing commits with a lower fence. `LeaseLost` if there is a higher one already."""
+        """Let nothing commit with a lower fence from here on. Raise `LeaseLost` if there is a higher one already."""
 
     def run_segment(self, owner: Owner, segment: Segment, host: SegmentHost | None = None) -> Ran | Failed:
         """Run steps in one transaction, with what lies between them, and leave a barrier row (`do`) with their results.
 
-        Where the row is there already, its outcome (`again`), and nothing is done: so an outcome that was lost is
-        found. `LeaseLost` if the fence is not the segment's, or the row is void or undone. A statement that somebody
-        else sends between before-image and change waits, or makes this one start over.
+        If the row is there already, nothing is done, and its outcome is returned (`again`): so an outcome that was lost
+        is found. Raise `LeaseLost` if the fence is not the segment's, or the row is void or undone. A statement that
+        somebody else sends between before-image and change waits, or makes this one start over.
         """
 
     def undo_segment(
         self, owner: Owner, segment: Segment, on_conflict: OnConflict, told: Mapping[str, str | None] = {}
     ) -> Mapping[str, Undone | NotUndone]:
         """Undo a segment's steps by their images, the last one first, and leave a barrier row (`undo`) of each; once,
-        however often it is called. One that cannot be undone holds back those before it, which are left out of what is
-        told; the others are undone.
+        however often it is called. A step that cannot be undone holds back those before it: they are left out of the
+        answer. The others are undone.
 
-        Of each row, locked: as before the step, nothing is done; as after it, it is restored; else `on_conflict`
-        decides. `told` of a step by an operator: `force` writes the before-image over whatever is there,
-        `accept_current` leaves all as it is.
+        Each row is locked and compared. If it is as before the step, nothing is done; if it is as after the step, it is
+        restored; else `on_conflict` decides. An operator may have `told` more of a step: `force` writes the
+        before-image over whatever is there, `accept_current` leaves all rows as they are.
         """
 
     def void(self, owner: Owner, segment: StepId, fence: int) -> bool:
-        """Make sure that a segment which has not run never does. False: it ran, and is to be undone."""
+        """Keep a segment that has not run from ever running. Return false if it ran, and is to be undone."""
 
     def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]], timeout_s: float = 30.0) -> list[Barrier]:
-        """All barrier rows of these groups (id, life)."""
+        """Return all barrier rows of these groups (id, life)."""
 
     def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
-        """Remove the barrier rows of groups that are over and have one of this age; of how many groups, up to a limit.
+        """Remove the barrier rows of groups that are over, if one of a group's rows is of this age. Return the number
+        of these groups, at most `limit`.
 
-        The age is by the target's own clock. `open_groups` are not over. `LeaseLost` as for `run_segment`.
+        The age is by the target's own clock. `open_groups` are not over. Raise `LeaseLost` as `run_segment` does.
         """
 
 
@@ -276,19 +278,19 @@ class Cells(NamedTuple):
 
     image: Image
     times: tuple[tuple[int | None, ...], ...] = ()
-    """Of each cell of the image: its write time (µs)."""
+    """The write time of each cell of the image (µs)."""
     ttls: tuple[tuple[int | None, ...], ...] = ()
     """The seconds that were left of its life when it was read."""
     read_at: int = 0
-    """When that was, by this process's clock (µs)."""
+    """The time of that, by this process's clock (µs)."""
     keys: tuple[tuple[Any, ...], ...] = ()
-    """Of the rows that the statement writes, whether or not they are there."""
+    """The keys of the rows that the statement writes, whether or not these are there."""
     applies: bool = True
-    """Whether the statement's IF holds on it."""
+    """Whether the statement's IF holds on the image."""
 
     @property
     def newest(self) -> int:
-        """The greatest write time: the step's own must be above it."""
+        """The greatest write time. The step's own must be above it."""
         return max((time or 0 for row in self.times for time in row), default=0)
 
 
@@ -312,7 +314,7 @@ class CellTarget(TargetDatabase, Protocol):
         sent twice, it takes effect twice."""
 
     def read_back(self, wrote: Wrote) -> Image | Failed:
-        """The rows after the write, by key: `foreign_write`, `not_applied` if they are not what was written."""
+        """Return the rows after the write, by key; `foreign_write` or `not_applied` if they are not as it left them."""
 
     def rows_written(self, writes: Sequence[Wrote]) -> list[RowState]:
         """Tell row by row what these writes of one group did."""

@@ -23,7 +23,7 @@ class Source(NamedTuple):
 
     kind: Literal["value", "result", "row"]
     name: str
-    """Of the value, of the step, or of the column."""
+    """The name of the value, of the step, or of the column."""
     recipe: str = ""
     result: str = ""
 
@@ -43,7 +43,7 @@ class UnboundParameter(Exception):
 def resolve(
     step: str, parameters: Iterable[tuple[str, int]], values: Iterable[str], offers: list[Offer], *, row: bool = False
 ) -> tuple[dict[str, Source], list[Problem]]:
-    """The source of each parameter (name, position); none, or more than one, is a problem."""
+    """Return the source of each parameter (name, position). No source, or more than one, is a problem."""
     found: dict[str, Source] = {}
     problems: list[Problem] = []
     given = set(values)
@@ -79,7 +79,7 @@ def _sources(path: list[str], values: set[str], offers: list[Offer], row: bool) 
 def bound(
     sources: Mapping[str, Source], values: Mapping[str, Any], results: Results, row: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The value of each parameter; `UnboundParameter` if one is not there."""
+    """Return the value of each parameter; `UnboundParameter` if one is not there."""
     made = {}
     for name, source in sources.items():
         try:

@@ -38,7 +38,7 @@ DEPTH_MAX: Final = 128
 
 
 def encoded(value: Any, depth: int = 0) -> Any:
-    """A value as JSON that the log takes; `InvalidInput` for one that no target can hold, `too_deep` for a cycle."""
+    """Return a value as JSON that the log takes. `InvalidInput` for what no target can hold, `too_deep` for a cycle."""
     if isinstance(value, str):
         return value if _is_plain(value) else {"$": "text", "v": value.encode("utf-8", "surrogatepass").hex()}
     if isinstance(value, _PLAIN):
@@ -84,7 +84,7 @@ def _members(value: list[Any] | tuple[Any, ...] | Mapping[Any, Any], depth: int)
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the log takes a text as it is: no U+0000, no half of a pair."""
+    """Return whether the log takes a text as it is: it has no U+0000 and no half of a surrogate pair."""
     if "\0" in text:
         return False
     if not text.isascii():
@@ -96,19 +96,19 @@ def _is_plain(text: str) -> bool:
 
 
 def readable(text: str) -> str:
-    """A text for people that the log takes."""
+    """Return a text for people in a form that the log takes."""
     return text if _is_plain(text) else text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def hashable(value: Any) -> Any:
-    """As a member of a set or a key of a map: lists are tuples there, sets are frozen."""
+    """Return a value as a member of a set or a key of a map: lists are tuples there, sets are frozen."""
     if isinstance(value, (list, tuple)):
         return tuple(map(hashable, value))
     return frozenset(value) if isinstance(value, set) else value
 
 
 def decoded(made: Any) -> Any:
-    """The value that `encoded` was given (tuples have become lists, but for those in sets and keys)."""
+    """Return the value that `encoded` was given. Tuples have become lists, but for those in sets and keys."""
     if isinstance(made, list):
         return [decoded(one) for one in made]
     if not isinstance(made, dict):

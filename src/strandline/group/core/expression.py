@@ -23,13 +23,13 @@ from strandline.group.core.tokens import ExpressionToken, refused, tokens_of
 DEPTH_MAX: Final = 32
 NODES_MAX: Final = 500
 VERSION: Final = 1
-"""Of these rules; a group's definition pins it."""
+"""The version of these rules; a group's definition pins it."""
 
 Evaluate = Callable[[Scope], Any]
 
 
 class Expression:
-    """One that was read. Calling it with a scope gives its value, or raises `InvalidExpression`."""
+    """An expression that was read. Calling it with a scope gives its value, or raises `InvalidExpression`."""
 
     __slots__ = ("_evaluate", "parameters", "roots", "text")
 
@@ -40,7 +40,7 @@ class Expression:
         self.roots = frozenset(parser.roots)
         """The first names of its paths."""
         self.parameters = tuple(parser.parameters)
-        """What it names as `:x.y`, without the colon, split at the points."""
+        """The names that it has as `:x.y`, without the colon, split at the points."""
 
     def __call__(self, scope: Scope) -> Any:
         try:
@@ -57,7 +57,7 @@ class Expression:
 
 @lru_cache(maxsize=4096)
 def compiled(text: str) -> Expression:
-    """The expression of this text, read once; `InvalidExpression` with column and caret if it cannot be."""
+    """Return the expression of this text, read once; `InvalidExpression` with column and caret if it cannot be read."""
     return Expression(text)
 
 
@@ -84,7 +84,7 @@ class _Parser:
         return self.tokens[self.at]
 
     def _sign(self, *signs: str) -> str | None:
-        """The next word, if it is one of these signs."""
+        """Take the next word and return it, if it is one of these signs."""
         token = self._token
         if token.kind == "sign" and token.what in signs:
             self.at += 1

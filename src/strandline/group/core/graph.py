@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 
 class Graph:
-    """Who waits for whom. A step may be waited for before it is added."""
+    """Keeps which step waits for which. A step may be waited for before it is added."""
 
     def __init__(self) -> None:
         self._needs: dict[str, dict[str, None]] = {}
@@ -24,7 +24,7 @@ class Graph:
         return None
 
     def has(self, step: str) -> bool:
-        """Whether it was added, or has to wait for others."""
+        """Return whether a step was added, or has to wait for others."""
         return step in self._needs
 
     def has_edge(self, step: str, need: str) -> bool:
@@ -40,15 +40,15 @@ class Graph:
             del self._needs[step]
 
     def needs(self, step: str) -> tuple[str, ...]:
-        """What a step waits for."""
+        """Return the steps that a step waits for."""
         return tuple(self._needs.get(step, ()))
 
     def dependents(self, step: str) -> tuple[str, ...]:
-        """Who waits for a step: exactly the inverse of what was declared."""
+        """Return the steps that wait for a step: exactly the inverse of what was declared."""
         return tuple(self._dependents.get(step, ()))
 
     def order(self) -> list[str]:
-        """All steps, each behind what it waits for; among those that may come next, the one added first."""
+        """Return all steps, each behind those that it waits for. Of several, the one added first comes first."""
         place = {step: n for n, step in enumerate(self._needs)}
         left = {step: sum(need in place for need in needs) for step, needs in self._needs.items()}
         ready = [place[step] for step, count in left.items() if not count]
@@ -64,14 +64,14 @@ class Graph:
         return found
 
     def behind(self, steps: Iterable[str]) -> set[str]:
-        """All that wait for these, near or far."""
+        """Return all steps that wait for these, near or far."""
         return set(_walk(self._dependents, dict.fromkeys(steps)))
 
     def _cycle(self, step: str, needs: list[str]) -> list[str] | None:
-        """The cycle that these needs would close, in the order in which its steps would run.
+        """Return the cycle that these needs would close, in the order in which its steps would run.
 
-        What is behind the step and what is before its needs are looked at in turns. Whichever ends first settles it, so
-        a chain costs the same whichever end it is defined from.
+        The steps behind the step and those before its needs are looked at in turns. The side that ends first settles
+        it, so a chain costs the same from whichever end it is defined.
         """
         if step in needs:
             return [step, step]
@@ -87,7 +87,7 @@ class Graph:
 
 
 def _walk(edges: Mapping[str, Iterable[str]], came: dict[str, str | None]) -> Iterator[str]:
-    """What can be reached from the names in `came`, each once; `came` is told from where."""
+    """Yield each name that can be reached from those in `came`, once, and note in `came` from where."""
     waiting = list(came)
     while waiting:
         name = waiting.pop()

@@ -26,12 +26,12 @@ class Problem(NamedTuple):
 
 
 def is_name(value: object) -> bool:
-    """Whether this may name a step, a recipe, a result or a target."""
+    """Return whether this may name a step, a recipe, a result or a target."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def is_id(value: object) -> bool:
-    """Whether this may be a group's id, or a stream."""
+    """Return whether this may be a group's id, or a stream."""
     return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
@@ -44,12 +44,12 @@ def bad_id(value: object, what: str) -> Problem:
 
 
 def of_error(error: InvalidInput, step: str | None) -> Problem:
-    """What another part refused, as a problem of the definition."""
+    """Return what another part refused as a problem of the definition."""
     return Problem(error.code, step, error.message, error.facts.get("column"))
 
 
 def refusal(problems: list[Problem], group: object) -> InvalidGroup:
-    """The error that says all of it. Its class and code are those of the problems, where they are of one class."""
+    """Return one error for all problems. Its class and code are those of the problems, where they are of one class."""
     codes = {problem.code for problem in problems}
     lines = "".join(f"\n  {problem}" for problem in problems)
     message = f"group {shown(group)!r} cannot be accepted:{lines}"

@@ -44,7 +44,7 @@ def constant(value: Any) -> Evaluate:
 
 
 def named(names: tuple[str, ...]) -> tuple[Evaluate, int]:
-    """What a path begins with, and how many of its names that takes."""
+    """Return what a path begins with, and how many of its names that takes."""
     name, following = names[0], names[1] if len(names) > 1 else None
     if name == "rows":
         if following is None:
@@ -64,7 +64,7 @@ def named(names: tuple[str, ...]) -> tuple[Evaluate, int]:
 
 
 def _cell_or_table(name: str, following: str | None) -> tuple[Evaluate, int]:
-    """A column of the one row, or the row's table and then its column. A column wins."""
+    """Return a column of the one row, or of the row's table by its name. A column wins."""
 
     def cell(scope: Scope) -> Any:
         row = scope.row
@@ -132,7 +132,7 @@ def _counted(elements: Any) -> Any:
 
 
 def parameter(names: tuple[str, ...]) -> Evaluate:
-    """`:x`, `:x.y` and members of it: what is bound to the step, under its own name or inside of what is."""
+    """Return `:x`, `:x.y` or a member of it: a value bound to the step, by its whole name or inside of one that is."""
     cuts = [(".".join(names[:cut]), names[cut:]) for cut in range(len(names), 0, -1)]
 
     def bound(scope: Scope) -> Any:
@@ -219,7 +219,7 @@ def _alike(a: Any, b: Any, ordered: bool) -> tuple[Any, Any]:
 
 
 def _same_numbers(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two numbers of one type: a float makes the other one a float."""
+    """Return two numbers of one type: a float makes the other one a float."""
     if isinstance(a, float) or isinstance(b, float):
         try:
             return float(a), float(b)
@@ -286,7 +286,7 @@ def _whole(value: int) -> int:
 
 
 def _by(plain: Callable[[Any, Any], Any], exact: Callable[[Decimal, Decimal], Decimal]) -> Callable[[Any, Any], Any]:
-    """By the machine for floats, by integers of 64 bits, by exact decimals for what is left."""
+    """Return an operation: on floats the machine's, on integers one of 64 bits, on the rest one of exact decimals."""
 
     def calculate(a: Any, b: Any) -> Any:
         if isinstance(a, float):

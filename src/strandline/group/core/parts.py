@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 from strandline.settings import within
 
 SECONDS: Final = (0.001, 86_400)
-"""Of a time-out."""
+"""The bounds of a time-out."""
 SUCCESS: Final = "success"
 IDENTITY: Final = "identity"
 RESERVED_RECIPES: Final = frozenset({SUCCESS, IDENTITY})
@@ -79,7 +79,7 @@ class StartHandler:
 
 
 class Data(NamedTuple):
-    """What a statement returned."""
+    """The rows that a statement returned."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
@@ -103,13 +103,13 @@ class Produce(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """The results, by name."""
+    """Gives the results, by name."""
 
     results: Mapping[str, Any]
 
 
 class Refused(NamedTuple):
-    """There are none."""
+    """Says that there are no results, and why. `retryable`: the handler may be asked again."""
 
     reason: str
     retryable: bool = False
@@ -126,7 +126,7 @@ class Undo(NamedTuple):
 
 
 class HookMessage(NamedTuple):
-    """What a hook is told. `n` grows with every message of a group."""
+    """The message to a hook. `n` grows with every message of a group."""
 
     group: str
     step: str
@@ -134,9 +134,9 @@ class HookMessage(NamedTuple):
     n: int
     message_id: str
     succeeded: bool | None = None
-    """Of a post-hook."""
+    """Whether the step succeeded; of a post-hook."""
     end: str | None = None
-    """Of a group's post-hook: how it ended."""
+    """The group's end; of its post-hook."""
 
 
 class StartMessage(NamedTuple):
@@ -150,7 +150,7 @@ class StartMessage(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Tells it that the group has ended."""
+    """Tells a handler that was started for a group that the group has ended."""
 
     group: str
     name: str

@@ -21,10 +21,10 @@ Want = tuple[str, str]
 
 
 class Schedule:
-    """The steps of a group on their way."""
+    """Keeps which steps of a group have run, run now and may start."""
 
     def __init__(self, wants: Mapping[str, Iterable[Want]]) -> None:
-        """`wants`: of each step what it waits for, in the order of definition."""
+        """`wants` has what each step waits for, in the order of definition."""
         self.state: dict[str, State] = dict.fromkeys(wants, "waiting")
         self._left = {step: len(set(wanted)) for step, wanted in wants.items()}
         self._waiting: dict[Want, list[str]] = {}
@@ -39,7 +39,7 @@ class Schedule:
         self._ready = deque(step for step, left in self._left.items() if not left)
 
     def take(self) -> str | None:
-        """A step that may start, which now runs; the one that became ready first."""
+        """Return a step that may start, the one that became ready first; it counts as running from here on."""
         while self._ready:
             step = self._ready.popleft()
             if self.state[step] == "waiting":
@@ -48,26 +48,26 @@ class Schedule:
         return None
 
     def saved(self, step: str, recipe: str) -> None:
-        """The result of a recipe is saved."""
+        """Note that the result of a recipe is saved."""
         if recipe not in self._saved.setdefault(step, []):
             self._saved[step].append(recipe)
             if step in self._decided:
                 self._met((step, recipe))
 
     def succeeded(self, step: str) -> None:
-        """A step has succeeded: so is decided, and saved."""
+        """Note that a step has succeeded."""
         self.state[step] = "succeeded"
         self.decided(step)
 
     def decided(self, step: str) -> None:
-        """Its success is decided (or taken for granted), though not all of its recipes may be done."""
+        """Note that a step's success is decided, or taken for granted; not all of its recipes need be done."""
         if step not in self._decided:
             self._decided.add(step)
             for recipe in dict.fromkeys([SUCCESS, *self._saved.get(step, ())]):
                 self._met((step, recipe))
 
     def failed(self, step: str, state: State = "failed") -> list[str]:
-        """A step has failed: what is behind it never starts. Those are returned."""
+        """Note that a step has failed, and return the steps behind it: they never start."""
         self.state[step] = state
         skipped = []
         waiting = [step]

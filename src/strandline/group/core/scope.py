@@ -10,7 +10,7 @@ EMPTY: Final[Mapping[str, Any]] = {}
 
 
 class Scope:
-    """Rows by column, and bound data by name: `values` are those of the step, `data` is recipe → result → value."""
+    """Holds rows by column, and bound data by name."""
 
     __slots__ = ("applied", "columns", "data", "row", "rows", "tables")
 
@@ -38,7 +38,7 @@ def _spelled(tables: tuple[str, ...]) -> frozenset[str]:
 
 
 def _spellings(table: str) -> tuple[str, ...]:
-    """A table's name with and without a final s, and both in lower case."""
+    """Return a table's name with and without a final s, and both in lower case."""
     bare = table.rpartition(".")[2]
     other = bare[:-1] if bare.endswith("s") else bare + "s"
     return bare, other, bare.lower(), other.lower()

@@ -1,4 +1,4 @@
-"""One step: what is known of it, the values of its parameters, and what its expressions come to. Pure.
+"""One step: what is known of it, the values of its parameters, the values of its expressions. Pure.
 
 Order: the statement is executed and its rows are kept; all recipes are made of them, side by side; each result is saved
 and handed on as it comes.
@@ -22,7 +22,7 @@ from strandline.group.core.scope import Scope
 
 VALUE: Final = "value"
 DETAIL_MAX: Final = 10_000
-"""Characters of what is told of a failure."""
+"""So many characters of a failure's detail are kept."""
 RESULTS_BYTES: Final = 512 * 1024
 
 
@@ -50,7 +50,7 @@ class StepDefinition(Protocol):
     def recipes(self) -> Sequence[Recipe]: ...
     @property
     def sources(self) -> Mapping[str, Source]:
-        """Of the parameters of its statement and its expressions."""
+        """The source of each parameter of its statement and its expressions."""
 
     @property
     def tables(self) -> Sequence[str]:
@@ -79,7 +79,7 @@ class StepState:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing is known of it."""
+        """Whether nothing is known of the step."""
         return self.state in ("waiting", "skipped") and not (self.started or self.ended or self.results or self.reason)
 
 
@@ -87,12 +87,12 @@ States = Mapping[str, StepState]
 
 
 def identity(data: Data) -> dict[str, Any]:
-    """What recipe `identity` saves: the rows, by column, and the columns."""
+    """Return what recipe `identity` saves: the rows, by column, and the columns."""
     return {"rows": data.by_column(), "columns": list(data.columns)}
 
 
 def context(job: StepDefinition, states: States) -> dict[str, Any]:
-    """The value of each parameter of a step; `StepFailed` (binding) if one is not there."""
+    """Return the value of each parameter of a step; `StepFailed` (binding) if one is not there."""
     results: Results = {source.name: states[source.name].results for source in job.sources.values() if source.recipe}
     try:
         return bound({name: one for name, one in job.sources.items() if one.kind != "row"}, job.values, results)
@@ -101,20 +101,20 @@ def context(job: StepDefinition, states: States) -> dict[str, Any]:
 
 
 def given(job: StepDefinition, states: States) -> Data:
-    """The rows that its recipes are given."""
+    """Return the rows that a step's recipes are given."""
     state = states.get(job.data_from or job.name)
     return (state.data if state is not None else None) or Data()
 
 
 def scope_of(job: StepDefinition, states: States) -> Scope:
-    """What its expressions may name."""
+    """Return all that a step's expressions may name."""
     data = given(job, states)
     values = {**job.values, **context(job, states)}
     return Scope(data.by_column(), columns=data.columns, tables=job.tables, data=values)
 
 
 def evaluated(recipe: Recipe, scope: Scope) -> dict[str, Any]:
-    """The results of an expression, as they are saved; `StepFailed` if there are none."""
+    """Return the results of an expression as they are saved; `StepFailed` if it has none."""
     try:
         results = {VALUE: compiled(recipe.expression or "")(scope)}
     except InvalidExpression as error:
@@ -123,7 +123,7 @@ def evaluated(recipe: Recipe, scope: Scope) -> dict[str, Any]:
 
 
 def saved(recipe: Recipe, results: Mapping[str, Any]) -> dict[str, Any]:
-    """Results as the history keeps them; `StepFailed` for those that it cannot."""
+    """Return results as the history keeps them; `StepFailed` for those that it cannot keep."""
     try:
         made: dict[str, Any] = encoded(dict(results))
         size = len(orjson.dumps(made))

@@ -28,7 +28,7 @@ class ExpressionToken(NamedTuple):
 
 
 def tokens_of(text: str) -> list[ExpressionToken]:
-    """The words of an expression, the last one being its end; `InvalidExpression` at the first that is none."""
+    """Return the words of an expression and its end; `InvalidExpression` at the first that is none."""
     if not isinstance(text, str):
         raise InvalidExpression("an expression is text", code="expression_syntax", hint="give text", column=1)
     if len(text) > EXPRESSION_BYTES_MAX or len(text.encode(errors="replace")) > EXPRESSION_BYTES_MAX:
@@ -46,7 +46,7 @@ def tokens_of(text: str) -> list[ExpressionToken]:
 
 
 def refused(code: str, text: str, column: int, why: str) -> InvalidExpression:
-    """The error for an expression, with a caret under its column."""
+    """Return the error for an expression, with a caret under its column."""
     start = max(0, column - 41)
     line = shown(text[start : start + 80], 80)
     message = f"{why} at column {column}\n  {line}\n  {' ' * (column - 1 - start)}^"

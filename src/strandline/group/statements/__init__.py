@@ -25,7 +25,7 @@ def plan(
     *,
     barrier_keep_s: float = 0.0,
 ) -> Plan:
-    """How a statement runs and is undone on tables such as these (by the names that `statement.tables` asks for).
+    """Return how a statement runs and is undone on these tables (by the names that `statement.tables` asks for).
 
     Cassandra must remember what was deleted for as long as a statement may still arrive: `barrier_keep_s`.
     """
@@ -43,7 +43,7 @@ def plan(
 
 
 def plan_now(made: Plan, now: TargetTable | None, *, undo: bool) -> Plan | str:
-    """The plan of the same statement on its table as it is now; or what has changed that it rests on.
+    """Return the plan of the same statement on its table as it is now, or what has changed that it rests on.
 
     That is the key, columns that it uses, and, if it is to be undone, whatever stands in the way of that.
     """
@@ -64,7 +64,7 @@ def plan_now(made: Plan, now: TargetTable | None, *, undo: bool) -> Plan | str:
 
 
 def _of_tables(statement: Statement, tables: Mapping[str, TargetTable]) -> Iterator[StatementProblem]:
-    """Those that are not there, and ours."""
+    """Yield a problem for each table that is not there, or is ours."""
     for name in statement.tables:
         if name not in tables:
             yield StatementProblem("value", f"there is no table {name}")

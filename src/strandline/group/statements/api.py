@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 Dialect = Literal["sqlite", "postgres", "cassandra"]
 Kind = Literal["query", "insert", "update", "delete", "any"]
 Undo = Literal["none", "insert", "update", "delete"]
-"""How a statement is undone: a query needs nothing; the others by what they do to rows."""
+"""The kind of undo: none for a query; for other statements it follows from what they do to rows."""
 
 TEXT_BYTES_MAX: Final = 64 * 1024
 OURS: Final = ("strandline_target", "strandline_barrier")
@@ -28,19 +28,19 @@ class StatementProblem(NamedTuple):
     code: str
     text: str
     position: int = 0
-    """Characters before the place in the statement's text."""
+    """The number of characters before the place in the statement's text."""
 
 
 class Parameter(NamedTuple):
     """`:name`, `:recipe.result`, `:step.recipe.result`, `:row.column`."""
 
     name: str
-    """Without its colon."""
+    """The name without its colon."""
     position: int
     many: Literal["", "in", "not in"] = ""
-    """Where a list is wanted: the part stands for `IN :name` or `NOT IN :name` as a whole."""
+    """Set where a list is wanted: the part stands for `IN :name` or `NOT IN :name` as a whole."""
     compared: bool = False
-    """In a condition, where one value is wanted."""
+    """Whether it stands in a condition, where one value is wanted."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Template(NamedTuple):
         return tuple(part for part in self.parts if isinstance(part, Parameter))
 
     def shown(self) -> str:
-        """As a person wrote it."""
+        """Return the text as a person wrote it."""
         return "".join(part if isinstance(part, str) else _shown(part) for part in self.parts)
 
 
@@ -71,46 +71,46 @@ def _shown(parameter: Parameter) -> str:
 class TargetColumn(NamedTuple):
     name: str
     type: str
-    """In the target's own words."""
+    """The type in the target's own words."""
     generated: bool = False
-    """Computed by the target: never written back."""
+    """Whether the target computes it: it is never written back."""
     identity: bool = False
-    """Given by the target unless overridden."""
+    """Whether the target gives it, unless that is overridden."""
     role: Literal["", "partition", "clustering", "static"] = ""
-    """Cassandra's."""
+    """Its part in a table of Cassandra's."""
     collation: str = ""
-    """One under which unlike texts may be equal; "" if there is none such."""
+    """A collation under which unlike texts may be equal; "" if it has none such."""
 
 
 class ForeignKey(NamedTuple):
-    """From the columns of a child to those of its parent."""
+    """A foreign key, from the columns of a child to those of its parent."""
 
     child: str
     columns: tuple[str, ...]
     parent: str
     parent_columns: tuple[str, ...]
     carries_on: tuple[Literal["delete", "update"], ...] = ()
-    """Which of a parent's changes it carries on into the child: CASCADE, SET NULL, SET DEFAULT."""
+    """The changes of a parent that it carries on into the child: CASCADE, SET NULL, SET DEFAULT."""
 
 
 class TargetTable(NamedTuple):
-    """What the plan of a statement rests on. If it is another one later, the plan does not hold (`schema_changed`)."""
+    """A table, on which the plan of a statement rests: a change of its key or used columns fails the step."""
 
     name: str
-    """As the target spells it, with its schema where it has schemas."""
+    """The name as the target spells it, with its schema where it has schemas."""
     columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
-    """Of the primary key, in its order; Cassandra: partition, then clustering columns."""
+    """The columns of the primary key, in its order; Cassandra: partition, then clustering columns."""
     what: Literal["table", "view", "counter"] = "table"
     unique: tuple[tuple[str, ...], ...] = ()
-    """Columns on which each other unique index, or exclusion constraint, rests; () if that is not told."""
+    """The columns on which each other unique index, or exclusion constraint, rests; () if that is not told."""
     foreign: tuple[ForeignKey, ...] = ()
-    """To its parents."""
+    """The foreign keys to its parents."""
     children: tuple[ForeignKey, ...] = ()
     unsafe: tuple[str, ...] = ()
-    """Why no change of it can be undone by rewriting, e.g. "has the trigger stamp"."""
+    """The reasons why no change of it can be undone by rewriting, e.g. "has the trigger stamp"."""
     gc_grace_s: int = 0
-    """Cassandra's: how long it remembers what was deleted."""
+    """The seconds for which Cassandra remembers what was deleted."""
 
     def column(self, name: str) -> TargetColumn | None:
         return next((column for column in self.columns if column.name == name), None)
@@ -121,7 +121,7 @@ class TargetTable(NamedTuple):
 
     @property
     def partition(self) -> tuple[str, ...]:
-        """Cassandra's partition key."""
+        """The columns of Cassandra's partition key."""
         return tuple(column.name for column in self.columns if column.role == "partition")
 
 
@@ -129,38 +129,38 @@ class TargetTable(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a condition or a row binds a column to."""
+    """The literal or parameter that a condition or a row binds a column to."""
 
     column: str
     value: Any = None
-    """Of a literal."""
+    """The value of a literal."""
     parameter: str = ""
-    """Or the name of a parameter."""
+    """The name of a parameter; "" for a literal."""
 
 
 class Statement(NamedTuple):
-    """What a text is, whatever the tables in it are. With `problems` nothing else may be known."""
+    """A statement, as far as its text tells what it is. With `problems` nothing else may be known."""
 
     text: str
     dialect: Dialect
     kind: Kind
     template: Template
     problems: tuple[StatementProblem, ...] = ()
-    """That refuse it: several statements, no statement, what the grammar does not know, a slip."""
+    """The reasons to refuse it: several statements, none, one that the grammar does not know, a slip."""
     obstacles: tuple[StatementProblem, ...] = ()
-    """Why it cannot be undone by rewriting, as far as the text alone tells."""
+    """The reasons why it cannot be undone by rewriting, as far as the text alone tells."""
     writes: str = ""
     """The table that it changes, as the text names it: `schema.table` or `table`, folded to lower case if unquoted."""
     reads: tuple[str, ...] = ()
     """All other tables that it names."""
     understood: bool = True
-    """False: what it reads and writes is not known (DDL, another verb): all of the target, unless `touches` says."""
+    """False if it may touch rows that it does not tell (DDL, a function): then it holds all of the target."""
     alias: str = ""
-    """The name of a row in expressions beside its table's: that of the first table's alias."""
+    """The alias of the first table: in expressions a row goes by it, too."""
     columns: tuple[str, ...] | None = None
-    """Names of the columns that it returns, where the text tells them all."""
+    """The names of the columns that it returns, if the text tells them all."""
     shape: Any = None
-    """What the parser of its dialect needs for a plan."""
+    """Its parts, from which the planner of its dialect makes a plan."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -168,7 +168,7 @@ class Statement(NamedTuple):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """All whose schema a plan needs."""
+        """The tables whose schema a plan needs."""
         return ((self.writes,) if self.writes else ()) + self.reads
 
 
@@ -180,7 +180,7 @@ class RowSet(NamedTuple):
 
     table: str | None
     key: tuple[Given, ...] | None = None
-    """Of the columns of the key, in its order; Cassandra: of the partition key. None: all rows."""
+    """The values of the key's columns, in its order; Cassandra: of the partition key. None: all rows."""
     writes: bool = False
     types: tuple[str, ...] = ()
 
@@ -198,24 +198,24 @@ class Held(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How a statement runs on its target, and back. Made once, when its group is submitted; data only."""
+    """The plan of a statement: how it runs on its target, and back. It is made once, when its group is submitted."""
 
     statement: Statement
     table: TargetTable | None = None
-    """The one that it changes."""
+    """The table that it changes."""
     columns: tuple[str, ...] = ()
-    """Of the image: the key, then all that the statement can change."""
+    """The columns of the image: the key, then all that the statement can change."""
     before: Template | None = None
     """The query of the before-image; None where there can be none (a plain INSERT), or nothing is undone."""
     changed: tuple[str, ...] = ()
-    """Columns that are compared and restored; the others survive."""
+    """The columns that are compared and restored; the others survive."""
     used: tuple[str, ...] = ()
-    """Columns of the table that its text rests on: with the key, they must be what they were (G85)."""
+    """The columns of the table that its text rests on: with the key, they must be what they were (G85)."""
     rows: tuple[RowSet, ...] = ()
     problems: tuple[StatementProblem, ...] = ()
-    """That refuse the statement in any case: unknown tables or columns, `table_unsafe`."""
+    """The reasons to refuse the statement in any case: unknown tables or columns, `table_unsafe`."""
     obstacles: tuple[StatementProblem, ...] = ()
-    """Why it cannot be undone by rewriting: `not_invertible`, unless an undo is given or it is irreversible."""
+    """The reasons why it cannot be undone by rewriting: `not_invertible`, unless an undo is given."""
 
     @property
     def invertible(self) -> bool:
@@ -223,7 +223,7 @@ class Plan(NamedTuple):
 
     @property
     def undo(self) -> Undo:
-        """By what it does to rows; where that is not known, or they are only read, there is none."""
+        """The kind of its undo; none if it only reads rows, or nobody knows what it does to them."""
         kind = self.statement.kind
         return kind if self.table is not None and kind in ("insert", "update", "delete") else "none"
 

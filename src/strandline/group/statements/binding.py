@@ -30,7 +30,7 @@ class Unbound(Exception):
 
 
 def bound(template: Template, values: Mapping[str, Any], dialect: Dialect, rows_max: int, suffix: str = "") -> Bound:
-    """A template with its values; `Unbound` says what is wrong."""
+    """Return a template with its values; `Unbound` says what is wrong."""
     parts: list[str] = []
     given: list[Any] = []
     for part in template.parts:
@@ -54,7 +54,7 @@ def bound(template: Template, values: Mapping[str, Any], dialect: Dialect, rows_
 
 
 def place(number: int, dialect: Dialect) -> str:
-    """Where the driver puts the value of this number, from 1."""
+    """Return the text for which the driver puts the value of this number, from 1."""
     return f"${number}" if dialect == "postgres" else f"?{number}" if dialect == "sqlite" else "?"
 
 
@@ -88,12 +88,12 @@ def _list(part: Parameter, value: Any, given: list[Any], dialect: Dialect, rows_
 
 
 def _is_json(item: Any) -> bool:
-    """What SQLite's JSON gives back as it was."""
+    """Return whether SQLite's JSON gives a value back as it was."""
     return (type(item) is int and -(2**63) <= item < 2**63) or (type(item) is str and "\0" not in item)
 
 
 def plain(value: Any, dialect: Dialect) -> Any:
-    """A value as the driver takes it."""
+    """Return a value as the driver takes it."""
     if isinstance(value, Opaque):
         return value if dialect == "cassandra" else value.text
     if isinstance(value, str):
@@ -106,7 +106,7 @@ def plain(value: Any, dialect: Dialect) -> Any:
 
 
 def _encodable(text: str) -> str:
-    """Or a `ValueError`."""
+    """Return a text that can be encoded; `ValueError` for any other."""
     text.encode()
     return text
 
@@ -116,7 +116,7 @@ def _json(value: Any) -> str:
 
 
 def _for_sqlite(value: Any) -> Any:
-    """SQLite has integers, reals, texts and blobs; its columns make of them what they are declared as."""
+    """Return a value as an integer, real, text or blob: SQLite has no others, and its columns convert these."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -133,7 +133,7 @@ def _for_sqlite(value: Any) -> Any:
 
 
 def array_text(items: Sequence[Any]) -> str:
-    """An array as PostgreSQL reads it from text: of whatever type the column has that it is compared with."""
+    """Return an array as PostgreSQL reads it from text: it takes the type of the column that it is compared with."""
     return "{" + ",".join(_element(item) for item in items) + "}"
 
 

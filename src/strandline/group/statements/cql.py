@@ -16,7 +16,7 @@ from strandline.group.statements.binding import LISTS, Unbound
 from strandline.group.statements.lexer import Token, cut, joined
 
 TIMESTAMP: Final = "$timestamp"
-"""The name of the parameter that the processor brings."""
+"""The name of the parameter whose value the processor gives."""
 _PURE: Final = frozenset("token writetime ttl maxwritetime cast count min max sum avg tojson to_json".split())
 _TEXT: Final = re.compile(r"'(?:[^']|'')*'")
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
@@ -33,22 +33,22 @@ class Relation(NamedTuple):
     columns: tuple[str, ...]
     sign: str
     terms: tuple[Template, ...]
-    """Of IN, each in its brackets, or the parameter that is a list; else one."""
+    """The terms of IN, each of those in its brackets, or the parameter that is a list; else one."""
 
     @property
     def is_list(self) -> bool:
-        """`IN :list`."""
+        """Whether it is `IN :list`."""
         return [one.many for term in self.terms for one in term.parameters] == ["in"]
 
     def wanted(self, values: Mapping[str, Any]) -> list[Any]:
-        """What it compares with; `Unbound` where that is neither a value nor a plain literal."""
+        """Return the values that it compares with; `Unbound` for a term that is no parameter and no plain literal."""
         if self.is_list:
             return list(value_of(self.terms[0], values))
         return [value_of(term, values) for term in self.terms]
 
 
 def holds(found: Any, sign: str, wanted: list[Any]) -> bool:
-    """Null is equal to null alone, and has no order."""
+    """Return whether a comparison holds. Null is equal to null alone, and has no order."""
     if sign == "IN":
         return found in wanted
     if found is None or wanted[0] is None:
@@ -57,7 +57,7 @@ def holds(found: Any, sign: str, wanted: list[Any]) -> bool:
 
 
 class Selected(NamedTuple):
-    """What a query returns: a column, or `function(column)`; `*` for all of them."""
+    """One thing that a query returns: a column, or `function(column)`; `*` for all columns."""
 
     column: str
     function: str = ""
@@ -65,24 +65,24 @@ class Selected(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of what it returns; "" where the server says."""
+        """The name of the column that is returned; "" where only the server knows it."""
         return self.alias or (self.column if not self.function else "count" * (self.function == "count"))
 
 
 class CqlShape(NamedTuple):
     columns: tuple[str, ...] = ()
-    """Of an INSERT, those given; of an UPDATE, those set; of a DELETE, those deleted (none: rows)."""
+    """The columns that an INSERT gives, an UPDATE sets, a DELETE deletes (none: it deletes rows)."""
     terms: tuple[Template, ...] = ()
-    """Of an INSERT or UPDATE: what each of them is given."""
+    """The terms that an INSERT or UPDATE gives them."""
     inside: tuple[str, ...] = ()
-    """Columns of which only a part is changed."""
+    """The columns of which only a part is changed."""
     where: Template = Template(())
     relations: tuple[Relation, ...] = ()
-    """Of its condition; of an INSERT, what its columns are equal to."""
+    """The parts of its condition; of an INSERT, what its columns are equal to."""
     write: Template = Template(())
     """The statement with a place for its timestamp, and without IF."""
     only_if: str = ""
-    """`not exists`, `exists`, `if`."""
+    """The kind of its IF: `not exists`, `exists`, `if`."""
     conditions: tuple[Relation, ...] = ()
     timestamp: Template | None = None
     ttl: Template | None = None
@@ -91,7 +91,7 @@ class CqlShape(NamedTuple):
 
     @property
     def given(self) -> tuple[Given, ...]:
-        """Columns that are equal to a literal or a parameter."""
+        """The columns that are equal to a literal or a parameter."""
         return tuple(
             _bound(relation.columns[0], relation.terms[0])
             for relation in self.relations
@@ -104,7 +104,7 @@ class _CqlSyntaxError(Exception):
 
 
 def parse_cql(statement: Statement, tokens: list[Token]) -> Statement | None:
-    """What a statement is, of which the tokens are known; None if it is not in the grammar."""
+    """Return what a statement is, of which the tokens are known; None if it is not in the grammar."""
     if statement.kind == "any":
         wrong = f"{tokens[0].text.upper()} cannot be undone by rewriting"
         return statement._replace(obstacles=(StatementProblem("not_invertible", wrong),))
@@ -216,7 +216,7 @@ class _CqlReader:
     # ------------------------------------------------------------ parts
 
     def _conditioned(self, shape: CqlShape, head: Template, start: int) -> CqlShape:
-        """The rest of an UPDATE or DELETE; it is sent from `start` on, without its IF."""
+        """Read the rest of an UPDATE or DELETE, which is sent from `start` on, without its IF."""
         self._expect("WHERE")
         body = self._until("IF")
         write = joined(head, *_timed(shape), " ", cut(self._text, self._tokens[start : self._place]))
@@ -257,7 +257,7 @@ class _CqlReader:
         return tuple(found)
 
     def _using(self) -> dict[str, Any]:
-        """What is used: a TTL. The timestamp is the processor's."""
+        """Read what stands behind USING: a TTL. The timestamp is the processor's to give."""
         found = {}
         for part in _parted(self._until("SET", "WHERE"), "AND") if self._says("USING") else ():
             if not part[0].says("TTL", "TIMESTAMP"):
@@ -277,7 +277,7 @@ class _CqlReader:
                 self._obstacles.append(StatementProblem("not_invertible", wrong, token.start))
 
     def _is_table(self, token: Token) -> bool:
-        """`INSERT INTO t(a, b)`."""
+        """Return whether a word is the table of `INSERT INTO t(a, b)`."""
         return self._tokens[0].says("INSERT") and self._tokens.index(token) <= 4 and token.depth == 0
 
     def _selected(self, tokens: list[Token]) -> Iterable[Selected]:
@@ -298,7 +298,7 @@ class _CqlReader:
                 yield Selected("".join(map(_plain, words[2:-1])), _plain(words[0]), alias)
 
     def _name(self) -> str:
-        """`table` or `keyspace.table`."""
+        """Read `table` or `keyspace.table`."""
         name = _name(self._take())
         if self._place < len(self._tokens) and self._tokens[self._place].says("."):
             self._take()
@@ -356,7 +356,7 @@ def _parted(tokens: list[Token], word: str, depth: int = 0) -> Iterable[list[Tok
 
 
 def _adds(tokens: list[Token]) -> bool:
-    """`c = c + …`, `c = … + c`: a part of a collection, or a counter."""
+    """Return whether it is `c = c + …` or `c = … + c`: of a part of a collection, or a counter."""
     return any(token.depth == tokens[0].depth and token.says("+", "-") for token in tokens[1:])
 
 
@@ -367,12 +367,12 @@ def _name(token: Token) -> str:
 
 
 def _plain(token: Token) -> str:
-    """A name as the server keeps it; any other word as it is."""
+    """Return a name as the server keeps it; any other word as it is."""
     return token.text[1:-1].replace('""', '"') if token.kind == "name" else token.text.lower()
 
 
 def _bound(column: str, term: Template) -> Given:
-    """What a term binds its column to, where it is a parameter or a plain literal."""
+    """Return what a term binds its column to, if it is a parameter or a plain literal."""
     if len(term.parameters) == 1 == len(term.parts):
         return Given(column, parameter=term.parameters[0].name)
     try:
@@ -382,7 +382,7 @@ def _bound(column: str, term: Template) -> Given:
 
 
 def value_of(term: Template, values: Mapping[str, Any]) -> Any:
-    """The value of a parameter or a plain literal; `Unbound` for anything else."""
+    """Return the value of a parameter or a plain literal; `Unbound` for anything else."""
     text = term.shown().strip()
     if len(term.parts) == 1 and term.parameters:
         name, many = term.parameters[0].name, term.parameters[0].many

@@ -12,7 +12,7 @@ from strandline.group.statements.lexer import joined
 
 
 def plan_cql(plan: Plan, tables: Mapping[str, TargetTable], *, barrier_keep_s: float) -> Plan:
-    """Pure: the same statement and tables give the same plan."""
+    """Return the plan of a statement. The same statement and tables give the same plan."""
     statement, shape = plan.statement, plan.statement.shape
     table = tables[statement.writes or statement.reads[0]]
     plan = plan._replace(rows=(rows_of(table, table.partition, shape.given, writes=statement.kind != "query"),))
@@ -77,7 +77,7 @@ def _keys_told(kind: str, table: TargetTable, shape: CqlShape) -> bool:
 
 
 def _changed(kind: str, table: TargetTable, shape: CqlShape) -> tuple[str, ...]:
-    """Columns whose cells the statement writes."""
+    """Return the columns whose cells the statement writes."""
     if kind == "insert":
         return tuple(name for name in shape.columns if name not in table.key)
     if shape.columns:
@@ -93,7 +93,7 @@ def _changed(kind: str, table: TargetTable, shape: CqlShape) -> tuple[str, ...]:
 
 
 def _before(kind: str, table: TargetTable, shape: CqlShape, columns: tuple[str, ...]) -> Template:
-    """Key and columns, then write time and TTL of each column."""
+    """Return the query of the image: key and columns, then write time and TTL of each column."""
     selected = [*(texts.quoted(name) for name in (*table.key, *columns))]
     selected += [f"writetime({texts.quoted(name)})" for name in columns]
     selected += [f"ttl({texts.quoted(name)})" for name in columns]

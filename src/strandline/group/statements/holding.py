@@ -16,7 +16,7 @@ _TEXTS: Final = ("text", "varchar", "character varying", "ascii", "clob", "char"
 
 
 def rows_of(table: TargetTable, key: Sequence[str], given: Iterable[Given], *, writes: bool = False) -> RowSet:
-    """The rows whose `key` is given as a whole; else any of the table's."""
+    """Return the rows whose `key` is given as a whole; else any of the table's."""
     by_column = {item.column: item for item in given if item.parameter or item.value is not None}
     columns = [column for name in key if name in by_column and (column := table.column(name)) and not column.collation]
     if not key or len(columns) < len(key):
@@ -26,7 +26,7 @@ def rows_of(table: TargetTable, key: Sequence[str], given: Iterable[Given], *, w
 
 
 def held(plan: Plan, values: Mapping[str, Any]) -> tuple[Held, ...]:
-    """What a statement holds. A key that is bound later, or whose form is not plain, is any row of its table."""
+    """Return what a statement holds. A key that is bound later, or whose form is not plain, is any row of its table."""
     return tuple(dict.fromkeys(_held(plan, values)))
 
 
@@ -54,7 +54,7 @@ def _key(rows: RowSet, values: Mapping[str, Any], dialect: Dialect) -> tuple[Any
 
 
 def _plain(value: Any, kind: str, dialect: Dialect) -> Any:
-    """A value in the one form that all equal ones have; None if that is not known."""
+    """Return a value in the one form that all equal ones have; None if that is not known."""
     try:
         if kind.startswith(_INTEGERS):
             number = Decimal(str(value) if not isinstance(value, bool) else int(value))

@@ -56,9 +56,9 @@ class Token(NamedTuple):
     text: str
     start: int
     depth: int
-    """How many brackets are open around it; a bracket itself counts as outside."""
+    """The number of brackets that are open around it; a bracket itself counts as outside."""
     compared: bool = False
-    """A parameter behind a sign of comparison, in a condition."""
+    """Whether it is a parameter behind a sign of comparison, in a condition."""
 
     @property
     def end(self) -> int:
@@ -78,7 +78,7 @@ class Unreadable(Exception):
 
 
 def tokens_of(text: str, dialect: Dialect) -> list[Token]:
-    """All tokens but spaces and comments; `Unreadable` if a literal, a name or a bracket is left open."""
+    """Return all tokens but spaces and comments; `Unreadable` if a literal, a name or a bracket is left open."""
     found: list[Token] = []
     pattern, place, depth, condition = _TOKENS[dialect], 0, 0, False
     while place < len(text):
@@ -109,7 +109,7 @@ def tokens_of(text: str, dialect: Dialect) -> list[Token]:
 
 
 def _comment_end(text: str, start: int) -> int:
-    """PostgreSQL's comments nest."""
+    """Return where a comment of PostgreSQL's ends: they nest."""
     depth = 0
     for match in _NESTED.finditer(text, start):
         depth += 1 if match.group() == "/*" else -1
@@ -119,7 +119,7 @@ def _comment_end(text: str, start: int) -> int:
 
 
 def cut(text: str, tokens: list[Token]) -> Template:
-    """The text from the first of these tokens to the last, with parameters at their places."""
+    """Return the text from the first of these tokens to the last, with parameters at their places."""
     parts: list[str | Parameter] = []
     if not tokens:
         return Template(())
@@ -142,7 +142,7 @@ def cut(text: str, tokens: list[Token]) -> Template:
 
 
 def renamed(text: str, tokens: list[Token], kind: TokenKind) -> str:
-    """The text with plain names for what is of this kind: `:p0`, `:p1`, and so on."""
+    """Return the text with plain names for all tokens of this kind: `:p0`, `:p1`, and so on."""
     pieces, place = [], tokens[0].start
     for number, token in enumerate(token for token in tokens if token.kind == kind):
         pieces += [text[place : token.start], f":p{number}"]
@@ -151,7 +151,7 @@ def renamed(text: str, tokens: list[Token], kind: TokenKind) -> str:
 
 
 def columns_in(text: str, columns: Iterable[str], dialect: Dialect) -> tuple[str, ...]:
-    """Those of a table's columns that a text, such as the definition of an index, may name."""
+    """Return those of a table's columns that a text, such as the definition of an index, may name."""
     quotes = {"word": 0, "name": 1}
     told = [token.text[at : len(token.text) - at] for token in tokens_of(text, dialect)
             if (at := quotes.get(token.kind)) is not None]  # fmt: skip
@@ -160,7 +160,7 @@ def columns_in(text: str, columns: Iterable[str], dialect: Dialect) -> tuple[str
 
 
 def joined(*pieces: str | Template) -> Template:
-    """Pieces of text and of templates, one after the other."""
+    """Return pieces of text and of templates, joined one after the other."""
     parts: list[str | Parameter] = []
     for piece in pieces:
         for part in (piece,) if isinstance(piece, str) else piece.parts:

@@ -18,11 +18,11 @@ _SQL: Final = (
     "LOAD"
 ).split()
 FORBIDDEN: Final[dict[Dialect, list[str]]] = {"sqlite": [*_SQL, "EXPLAIN"], "postgres": _SQL, "cassandra": ["USE"]}
-"""Would end the step's transaction, change the connection for those that follow, or cannot be in a transaction."""
+"""Verbs that would end the step's transaction, change the connection for later steps, or stand in no transaction."""
 
 
 def parse(text: str, dialect: Dialect) -> Statement:
-    """What a text is. What is wrong with it is in its `problems`; nothing is raised."""
+    """Return what a text is. Its `problems` say what is wrong with it; nothing is raised."""
     if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
         wrong = StatementProblem("statement_too_long", f"a statement has at most {TEXT_BYTES_MAX:,} bytes")
         return _refused(text[:100], dialect, wrong)
@@ -69,13 +69,13 @@ def _misuse(tokens: list[Token], dialect: Dialect) -> StatementProblem | None:
 
 
 def _has_statements(tokens: list[Token]) -> bool:
-    """A trigger of SQLite has statements inside, and so has a batch of Cassandra's."""
+    """Return whether a statement has others inside: a trigger of SQLite's, a batch of Cassandra's."""
     trigger = tokens[0].says("CREATE") and any(token.says("TRIGGER") for token in tokens[:4]) and tokens[-1].says("END")
     return trigger or (tokens[0].says("BEGIN") and tokens[-1].says("BATCH"))
 
 
 def _kind(tokens: list[Token]) -> Kind:
-    """By its verb; behind WITH, the first one outside of brackets."""
+    """Return the kind of a statement by its verb; behind WITH, by the first one outside of brackets."""
     words = [token.text.upper() for token in tokens if token.depth == 0 and token.kind == "word"]
     if not tokens[0].says("WITH"):
         words = words[:1] if tokens[0].kind == "word" else []

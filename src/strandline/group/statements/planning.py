@@ -13,7 +13,7 @@ from strandline.group.statements.texts import named, quoted
 
 
 def plan_sql(plan: Plan, tables: Mapping[str, TargetTable]) -> Plan:
-    """Pure: the same statement and tables give the same plan."""
+    """Return the plan of a statement. The same statement and tables give the same plan."""
     statement, shape = plan.statement, plan.statement.shape
     if statement.kind != "query":
         return _ChangePlanner(statement, tables).plan(plan)
@@ -26,7 +26,7 @@ def plan_sql(plan: Plan, tables: Mapping[str, TargetTable]) -> Plan:
 
 
 class _ChangePlanner:
-    """Of a statement that changes a table."""
+    """Plans a statement that changes a table."""
 
     def __init__(self, statement: Statement, tables: Mapping[str, TargetTable]) -> None:
         self._statement = statement
@@ -68,7 +68,7 @@ class _ChangePlanner:
         return tuple(name for name in self._table.names if name.lower() in named)
 
     def _column(self, name: str) -> str:
-        """The table's own spelling; SQLite does not tell upper from lower case."""
+        """Return a column's name as the table spells it; SQLite does not tell upper from lower case."""
         for column in self._table.columns:
             if column.name == name or (self._statement.dialect == "sqlite" and column.name.lower() == name.lower()):
                 return column.name
@@ -144,7 +144,7 @@ class _ChangePlanner:
         return joined(*pieces)
 
     def _key_rows(self) -> list[tuple[Template, ...]] | None:
-        """The expressions of the key in each row of VALUES; None if they are not all there."""
+        """Return the expressions of the key in each row of VALUES; None if they are not all there."""
         into = self._into()
         if self._shape.rows is None or any(name not in into for name in self._table.key):
             return None
@@ -188,7 +188,7 @@ class _ChangePlanner:
         return bool(self._table.unsafe) or self._statement.kind in carried
 
     def _shares_unique(self, written: set[str]) -> bool:
-        """Rows that a unique index couples are the same rows."""
+        """Return whether a unique index couples the rows that are written with others: these count as the same rows."""
         return any(not columns or written & set(columns) for columns in self._table.unique)
 
     def _spelled(self, name: str) -> str:

@@ -31,7 +31,7 @@ _VOLATILE: Final[dict[Dialect, frozenset[str]]] = {
     ),
 }
 _TIMES: Final = frozenset("date time datetime julianday unixepoch strftime timediff".split())
-"""SQLite's: of the moment, if they are given 'now' or nothing."""
+"""Functions of SQLite's that give the moment if they are given 'now' or nothing."""
 _PURE: Final = frozenset(
     "abs acos age array_length array_position ascii asin atan atan2 btrim cardinality ceil ceiling char char_length "
     "chr coalesce concat concat_ws cos date_part date_trunc decode degrees div encode exp extract floor format glob "
@@ -48,47 +48,47 @@ class Shape(NamedTuple):
     """The parts of a statement that changes rows, or of a query."""
 
     prefix: Template = Template(())
-    """`WITH …` before the verb."""
+    """The text of `WITH …` before the verb."""
     place: str = ""
     """The table as the text writes it, with its alias."""
     reference: str = ""
-    """By which a column of it can be qualified."""
+    """The name by which a column of it can be qualified."""
     where: Template | None = None
     given: tuple[Given, ...] = ()
-    """Columns that the condition binds, all of which must hold."""
+    """The columns that the condition binds; all of these hold for each row that it takes."""
     sets: tuple[str, ...] = ()
-    """Columns that UPDATE, or ON CONFLICT DO UPDATE, sets."""
+    """The columns that UPDATE, or ON CONFLICT DO UPDATE, sets."""
     into: tuple[str, ...] | None = None
-    """Columns of an INSERT; None: all of them, in their order."""
+    """The columns of an INSERT; None: all columns, in their order."""
     rows: tuple[tuple[Template, ...], ...] | None = None
-    """Expressions of INSERT … VALUES."""
+    """The expressions of INSERT … VALUES."""
     row_given: tuple[tuple[Given, ...], ...] = ()
-    """The same, where they are literals or parameters; `column` is the number of its place."""
+    """The same as literals or parameters; `column` is the number of its place."""
     conflict: str = ""
-    """Of an INSERT: `nothing`, `update`."""
+    """What an INSERT does on a conflict: `nothing`, `update`, `replace`."""
     conflict_on: tuple[str, ...] | None = None
-    """Columns that ON CONFLICT names; None: not by columns."""
+    """The columns that ON CONFLICT names; None if it names no columns."""
     returning: bool = False
     volatile_rows: bool = False
     """Whether a value of an INSERT may be another one the next time."""
     single: bool = False
-    """A query of one table, no more."""
+    """Whether it is a query of one table, no more."""
     locks: bool = False
-    """A query that locks rows: FOR UPDATE, FOR SHARE."""
+    """Whether it is a query that locks rows: FOR UPDATE, FOR SHARE."""
     calls: bool = False
-    """A change that calls a function of the user's, which may read and change other rows."""
+    """Whether it is a change that calls a function of the user's, which may read and change other rows."""
     names: frozenset[str] = frozenset()
     """All columns that the text names, in lower case."""
 
 
 def parse_sql(statement: Statement, tokens: list[Token]) -> Statement | None:
-    """What a statement is, of which the tokens are known; None if the library does not know."""
+    """Return what a statement is, of which the tokens are known; None if the library does not know."""
     tree = _tree(statement.text, tokens, statement.dialect)
     return None if tree is None else _SqlReader(statement, tree, tokens).read()
 
 
 def _tree(text: str, tokens: list[Token], dialect: Dialect) -> exp.Expr | None:
-    """With plain names for parameters: `:a.b` is a path to nobody but us."""
+    """Return the tree of a text, with plain names for parameters: the library knows no `:a.b`."""
     try:
         trees = sqlglot.parse(renamed(text, tokens, "parameter"), dialect=dialect)
     except (sqlglot.errors.SqlglotError, RecursionError, ValueError):
@@ -163,7 +163,7 @@ class _SqlReader:
     # ------------------------------------------------------------ changes
 
     def _change(self, table: exp.Table) -> Shape:
-        """UPDATE and DELETE."""
+        """Return the parts of an UPDATE or DELETE."""
         tree, tokens, text = self._tree, self._tokens, self._statement.text
         verb = next(n for n, token in enumerate(tokens) if token.depth == 0 and token.says("UPDATE", "DELETE"))
         place_from = verb + (2 if tokens[verb].says("DELETE") else 1)
@@ -233,7 +233,7 @@ class _SqlReader:
         )
 
     def _targets(self, assignment: exp.Expr) -> list[str]:
-        """The columns on the left of an assignment."""
+        """Return the columns on the left of an assignment."""
         left = assignment.this if isinstance(assignment, exp.EQ) else None
         items = left.expressions if isinstance(left, exp.Tuple) else [left]
         found = []
@@ -251,7 +251,7 @@ class _SqlReader:
         return found
 
     def _slips(self) -> Iterable[StatementProblem]:
-        """Words of another dialect; `SET a = :x AND b = :y`, which stores a boolean and was to set two columns."""
+        """Yield words of another dialect, and `SET a = :x AND b = :y`, which stores a boolean."""
         if self._dialect == "postgres" and (self._tree.args.get("alternative") or self._tree.args.get("ignore")):
             yield StatementProblem(
                 "value", "PostgreSQL has no INSERT OR …, nor REPLACE: write ON CONFLICT", self._tokens[0].start
@@ -290,7 +290,7 @@ class _SqlReader:
     # ------------------------------------------------------------ what is read
 
     def _reads(self, written: exp.Table | None) -> tuple[tuple[str, ...], bool]:
-        """Tables that are named beside the one written, and whether these are all."""
+        """Return the tables that are named beside the one written, and whether these are all."""
         hidden = {cte.alias for cte in self._tree.find_all(exp.CTE)}
         shown = self._tables() if hidden and self._dialect == "postgres" else set()
         found, known = [], True
@@ -307,14 +307,14 @@ class _SqlReader:
         return tuple(dict.fromkeys(found)), known
 
     def _tables(self) -> set[int]:
-        """Those that a name stands for where it is: a WITH is not seen by itself, nor by what is before it."""
+        """Return the tables that names really stand for: a WITH is not seen by itself, nor by what is before it."""
         from sqlglot.optimizer.scope import traverse_scope
 
         sources = (source for scope in traverse_scope(self._tree) for source in scope.sources.values())
         return {id(source) for source in sources if isinstance(source, exp.Table)}
 
     def _given(self, where: exp.Expr) -> Iterable[Given]:
-        """Columns that are equal to a literal or a parameter, whatever else holds."""
+        """Yield the columns that are equal to a literal or a parameter, whatever else holds."""
         for part in _conjuncts(where.this):
             if isinstance(part, exp.EQ):
                 for column, value in ((part.this, part.expression), (part.expression, part.this)):
@@ -351,7 +351,7 @@ class _SqlReader:
         return bool(self._volatile_functions(tree))
 
     def _volatile_functions(self, tree: exp.Expr) -> list[str]:
-        """Functions that may give another value the next time."""
+        """Return the functions that may give another value the next time."""
         return [name for name, function in _functions(tree) if self._is_volatile(name, function)]
 
     def _is_volatile(self, name: str, function: exp.Func) -> bool:
@@ -361,7 +361,7 @@ class _SqlReader:
         return volatile
 
     def _calls_users(self, tree: exp.Expr) -> bool:
-        """Whether it calls a function of the user's. SQLite has none that read or change rows."""
+        """Return whether a part calls a function of the user's. SQLite has none that read or change rows."""
         if self._dialect == "sqlite":
             return False
         known = _VOLATILE[self._dialect]
@@ -369,7 +369,7 @@ class _SqlReader:
 
 
 def _functions(tree: exp.Expr) -> Iterable[tuple[str, exp.Func]]:
-    """The functions that a part calls, by their names in lower case."""
+    """Yield the functions that a part calls, with their names in lower case."""
     for function in tree.find_all(exp.Func):
         if not isinstance(function, (exp.And, exp.Or, exp.Xor, exp.Cast, exp.Case, exp.If)):
             yield (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower(), function
@@ -384,14 +384,14 @@ def _is_unknown(name: str, function: exp.Func) -> bool:
 
 
 def _says_now(function: exp.Expr) -> bool:
-    """SQLite's functions of time, given 'now', or nothing at all."""
+    """Return whether it is a function of time of SQLite's, given 'now' or nothing at all."""
     name = function.sql_name().lower() if isinstance(function, exp.Func) else ""
     texts = [str(literal.this).lower() for literal in function.find_all(exp.Literal) if literal.is_string]
     return "now" in texts or (name in _TIMES and not any(True for _ in function.iter_expressions()))
 
 
 def _joins_others(tree: exp.Expr) -> bool:
-    """UPDATE … FROM, DELETE … USING: a column of the condition may be another table's."""
+    """Return whether a column of the condition may be another table's: UPDATE … FROM, DELETE … USING."""
     return bool(tree.args.get("from_") or tree.args.get("using"))
 
 
@@ -408,7 +408,7 @@ def _conjuncts(tree: exp.Expr) -> Iterable[exp.Expr]:
 
 
 def _rows(text: str, tokens: list[Token]) -> Iterable[tuple[Template, ...]]:
-    """The expressions of each row of VALUES."""
+    """Yield the expressions of each row of VALUES."""
     start = next(n for n, token in enumerate(tokens) if token.depth == 0 and token.says("VALUES"))
     row: list[list[Token]] = []
     for token in tokens[start + 1 :]:
@@ -425,7 +425,7 @@ def _rows(text: str, tokens: list[Token]) -> Iterable[tuple[Template, ...]]:
 
 
 def _output(tree: Any) -> tuple[str, ...] | None:
-    """Names of the columns that a query or a RETURNING gives, as PostgreSQL would call them; None behind a star."""
+    """Return the columns that a query or a RETURNING gives, named as PostgreSQL would name them; None for a star."""
     if tree is None:
         return ()
     if isinstance(tree, exp.SetOperation):
@@ -453,7 +453,7 @@ def _unordered(key: exp.Expr) -> Any:
 
 
 def _folded(name: Any) -> str:
-    """A name in lower case, unless it is quoted."""
+    """Return a name in lower case, unless it is quoted."""
     identifier = name.this if isinstance(name, exp.Column) else name
     text = str(identifier.this if isinstance(identifier, exp.Identifier) else identifier)
     return text if isinstance(identifier, exp.Identifier) and identifier.args.get("quoted") else text.lower()
@@ -470,7 +470,7 @@ def _qualified(table: exp.Table) -> str:
 
 
 def _reference(table: exp.Table) -> str:
-    """What a column of the table can be qualified with."""
+    """Return the name by which a column of the table can be qualified."""
     alias = table.args.get("alias")
     identifier = alias.this if alias is not None else table.this
     return quoted(_folded(identifier))

@@ -12,16 +12,16 @@ CAST = {"sqlite": "", "postgres": "::text", "cassandra": ""}
 
 
 SOLE_OWNER = "sole"
-"""Where the row of a keyspace's only owner is."""
+"""The key of the row of a keyspace's only owner."""
 
 
 def quoted(name: str) -> str:
-    """A name as all three dialects quote it."""
+    """Return a name as all three dialects quote it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def named(name: str) -> str:
-    """A table's name, quoted; a point parts schema and table."""
+    """Return a table's name, quoted; a point parts schema and table."""
     return ".".join(map(quoted, name.split(".")))
 
 
@@ -30,12 +30,12 @@ def listed(columns: Sequence[str], of: str = "", cast: str = "") -> str:
 
 
 def select(columns: Sequence[str], place: str, of: str = "", cast: str = "") -> str:
-    """Without its condition; `place` is text of a statement, or `named`. `cast`: behind each column."""
+    """Return a query without its condition. `place` is text of a statement, or `named`; `cast` is for each column."""
     return f"SELECT {listed(columns, of, cast)} FROM {place}"
 
 
 def equal(columns: Sequence[str], places: Sequence[str], sign: str = "=") -> str:
-    """A condition: each column has the value of its place."""
+    """Return a condition: each column has the value of its place."""
     return " AND ".join(f"{quoted(name)} {sign} {place}" for name, place in zip(columns, places, strict=True))
 
 
@@ -49,18 +49,18 @@ def remove(table: str, condition: str) -> str:
 
 
 def insert(table: str, columns: Sequence[str], places: Sequence[str], how: str = "") -> str:
-    """`how`: what PostgreSQL wants between columns and values, where it gives keys itself."""
+    """Return an INSERT. `how` goes between columns and values, where PostgreSQL gives keys itself."""
     return f"INSERT INTO {named(table)} ({listed(columns)}) {how}VALUES ({', '.join(places)})"
 
 
 def hand_over(schema: str, history_id: str, stream: str, owner: str) -> str:
-    """For an operator: gives a target to another history and stream."""
+    """Return the statement by which an operator gives a target to another history and stream."""
     table = f"{quoted(schema)}.strandline_target" if schema else "strandline_target"
     return f"UPDATE {table} SET history_id = '{history_id}', stream = '{stream}' WHERE owner = '{owner}'"
 
 
 def hand_over_cql(history_id: str, stream: str) -> str:
-    """The same on Cassandra."""
+    """Return the same statement for Cassandra."""
     return f"UPDATE strandline_target SET history_id = '{history_id}', stream = '{stream}' WHERE place = '{SOLE_OWNER}'"
 
 
@@ -72,7 +72,7 @@ def select_cql(selected: Sequence[str], table: str, where: str) -> str:
 
 
 def remove_cql(table: str, columns: Sequence[str], where: str) -> str:
-    """A row, or columns of it."""
+    """Return the DELETE of a row, or of columns of it."""
     return f"DELETE {listed(columns)} FROM {named(table)} USING TIMESTAMP ? WHERE {where}"
 
 

@@ -56,13 +56,13 @@ class _RawHandler(_ProtocolHandler):  # type: ignore[misc]
 
 
 class _UserSession(Session):
-    """Statements of users: unqualified names are those of the keyspace."""
+    """A session for statements of users: unqualified names are those of the keyspace."""
 
     raw: DriverSession
-    """Beside the other one: its rows are bytes."""
+    """A second session, whose rows are bytes."""
 
     def opened(self) -> DriverSession:
-        """The driver's own."""
+        """Return the driver's own session."""
         return self._open()
 
     def _connected(self) -> tuple[Cluster, DriverSession]:
@@ -100,7 +100,7 @@ class CassandraTarget(CqlSteps):
         self._session = _UserSession(url, timeout_s)
         self._prepared: dict[str, PreparedStatement] = {}
         self._known: dict[str, tuple[list[Row], TargetTable | None]] = {}
-        """Tables by name: the version of the schema when they were read, and what they are."""
+        """Tables by name, each with the version of the schema when it was read."""
 
     # ------------------------------------------------------------ whose it is, and what is there
 
@@ -164,7 +164,7 @@ class CassandraTarget(CqlSteps):
     def asked(
         self, asked: Bound, limits: Limits, *, raw: int = 0, raw_values: bool = False
     ) -> tuple[list[Row], list[tuple[str, Any]]]:
-        """Rows, the first `raw` columns as bytes; and name and type of each column."""
+        """Return rows, the first `raw` columns as bytes, and name and type of each column."""
         return self._call(lambda session: self._read(session, asked, limits, raw, raw_values), writing=False)
 
     def _read(

@@ -15,7 +15,7 @@ MICROSECOND_NS: Final = 1000
 
 
 def held(value: Any) -> Any:
-    """A value of the driver's as a plain one: sets, dates of any year, times to the nanosecond, durations."""
+    """Return a value of the driver's as a plain one: sets, dates of any year, times to the nanosecond, durations."""
     if isinstance(value, SortedSet):
         items = [held(one) for one in value]
         try:
@@ -37,7 +37,7 @@ def held(value: Any) -> Any:
 
 
 def given(value: Any) -> Any:
-    """The way back: what `held` gave as text, as the driver takes it."""
+    """Return what `held` gave as text in the form that the driver takes."""
     if not isinstance(value, Opaque):
         return value
     if value.type == "date":

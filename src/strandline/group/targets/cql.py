@@ -48,7 +48,7 @@ class CqlRefused(Exception):
 
 
 def _answering(call: Callable[P, T]) -> Callable[P, T | Failed]:
-    """What the target says of a statement, and what is wrong with its values, is an answer."""
+    """Return a call that answers with what the target says of a statement, or what is wrong with its values."""
 
     @wraps(call)
     def answered(*given: P.args, **named: P.kwargs) -> T | Failed:
@@ -63,7 +63,7 @@ def _answering(call: Callable[P, T]) -> Callable[P, T | Failed]:
 
 
 class CqlSteps(ABC):
-    """What all targets do alike that speak CQL."""
+    """Does what all targets do alike that speak CQL."""
 
     dialect: Dialect = "cassandra"
     name: str
@@ -74,18 +74,18 @@ class CqlSteps(ABC):
     def asked(
         self, asked: Bound, limits: Limits, *, raw: int = 0, raw_values: bool = False
     ) -> tuple[list[Row], Described]:
-        """Rows, at most one more than `rows_max`, and what their columns are. May be `CqlRefused`.
+        """Return rows, at most one more than `rows_max`, and what their columns are. May be `CqlRefused`.
 
         The first `raw` columns are left as bytes; `raw_values`: the values given are in hexadecimal.
         """
 
     @abstractmethod
     def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
-        """The schema of these tables; those that are not there are left out."""
+        """Return the schema of these tables; those that are not there are left out."""
 
     @abstractmethod
     def kinds(self, table: TargetTable) -> Mapping[str, Any]:
-        """The type of each column of a table's key."""
+        """Return the type of each column of a table's key."""
 
     @abstractmethod
     def sent(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
@@ -133,7 +133,7 @@ class CqlSteps(ABC):
         return self._with_static(found, plan, limits)
 
     def _with_static(self, cells: Cells, plan: Plan, limits: Limits) -> Cells:
-        """A row that is not there does not show the static columns of its partition: these are read by themselves."""
+        """Add the static columns of partitions of which no row is there: they are read by themselves."""
         if plan.table is None or plan.undo == "delete":
             return cells
         names = plan.columns[cells.image.keys :]
@@ -197,7 +197,7 @@ class CqlSteps(ABC):
 
     @_answering
     def read_back(self, wrote: Wrote) -> Image | Failed:
-        """The rows after the write, by key; none where it is not read back."""
+        """Return the rows after the write, by key; none where it is not read back."""
         if not self.reads_back:
             return Image()
         plan = wrote.step.plan
@@ -270,7 +270,7 @@ class CqlSteps(ABC):
     def _against(
         self, state: RowState, back: UndoStatement, foreign: Mapping[tuple[str, Row, str], int], above: int
     ) -> list[UndoStatement]:
-        """A statement without the cells that others wrote; those written before `above` are put back there."""
+        """Return a statement without the cells that others wrote; those written before `above` are put back there."""
         if back.how == "remove_row" and not state.present:
             times = {name: foreign.get((back.table.name, back.key, name), above) for name in state.last}
             theirs = tuple((name, None) for name, time in times.items() if time < above)
@@ -294,7 +294,7 @@ class CqlSteps(ABC):
     def _current(
         self, table: TargetTable, key: Row, columns: Sequence[str], limits: Limits
     ) -> dict[str, tuple[Any, int | None, int | None]]:
-        """Value, write time and TTL of these cells of a row."""
+        """Return value, write time and TTL of these cells of a row."""
         if not columns:
             return {}
         selected = [texts.quoted(name) for name in columns]
@@ -313,7 +313,7 @@ class CqlSteps(ABC):
 
 
 def _filled(step: TargetStep) -> Iterator[str]:
-    """Columns that a write gives a value which is there afterwards: one that is removed later than it was not."""
+    """Yield the columns to which a write gives a value: if one is not there afterwards, it was not applied."""
     shape: CqlShape = step.plan.statement.shape
     for column, term in zip(shape.columns, shape.terms, strict=False) if shape.ttl is None else ():
         with suppress(Unbound):  # not a plain value
@@ -329,7 +329,7 @@ def _holds(relation: Relation, kind: Any, found: Any, values: Mapping[str, Any])
 
 
 def _statement(back: UndoStatement) -> Bound:
-    """One statement of an undo."""
+    """Return the text and values of one statement of an undo."""
     table = back.table
     marks = ["?"] * len(back.key)
     keys = table.key[: len(back.key)]
@@ -358,7 +358,7 @@ def packed(kind: Any, value: Any) -> str:
 
 
 def serialized(kind: Any, value: Any) -> bytes:
-    """As Cassandra stores it; `Unbound` for a value of another type."""
+    """Return a value as Cassandra stores it; `Unbound` for one of another type."""
     if isinstance(value, Opaque):
         value = value.text
     try:
@@ -380,7 +380,7 @@ def _hex(value: bytes | None) -> str | None:
 
 
 def _greatest(value: Any) -> int | None:
-    """Of a write time or TTL; a collection has one for each of its elements."""
+    """Return a write time or TTL; the greatest of a collection, which has one for each of its elements."""
     if isinstance(value, (list, tuple)):
         return max((one for one in value if one is not None), default=None)
     return value  # type: ignore[no-any-return]

@@ -25,7 +25,7 @@ GC_GRACE_S: Final = 864_000
 MARKER: Final = ""
 """The cell that an INSERT makes so that a row without columns is there."""
 STATIC: Final = ()
-"""Where the static columns of a partition are."""
+"""The place of the static columns of a partition."""
 
 
 class Kind:
@@ -58,7 +58,7 @@ KINDS: Final = {
 
 
 class Keyspace:
-    """Tables by name."""
+    """Keeps tables by name."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
@@ -66,7 +66,7 @@ class Keyspace:
         self.cells: dict[str, cells.CellTable] = {}
 
     def create(self, text: str) -> None:
-        """`CREATE TABLE name (a text, b int, c int static, PRIMARY KEY (a, b))`, or `((a, b), c)`."""
+        """Make a table: `CREATE TABLE name (a text, b int, c int static, PRIMARY KEY (a, b))`, or `((a, b), c)`."""
         head, _, rest = text.partition("(")
         name, columns, key = head.split()[-1], [], ""
         body, _, keys = rest.rpartition("PRIMARY KEY")
@@ -84,7 +84,7 @@ class Keyspace:
         self.cells[name] = cells.CellTable()
 
     def execute(self, asked: Bound, *, raw: bool = False) -> tuple[list[Row], Described]:
-        """Rows, and name and type of their columns; `raw`: values given are in hexadecimal."""
+        """Return rows, and name and type of their columns; `raw`: values given are in hexadecimal."""
         return _CqlExecution(self, asked, raw).run()
 
 
@@ -94,7 +94,7 @@ def _names(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Statement:
-    """With `:p0`, `:p1` for each `?`."""
+    """Return a statement, parsed with `:p0`, `:p1` for each `?`."""
     return parse(renamed(text, tokens_of(text, "cassandra"), "foreign_parameter"), "cassandra")
 
 
@@ -173,7 +173,7 @@ class _CqlExecution:
         return rows, [(one.name, self._type(one)) for one in selected]
 
     def _read(self) -> Iterator[tuple[dict[str, Any], dict[str, cells.TimedValue]]]:
-        """Values and cells of each row; of a partition that has none, its static columns."""
+        """Yield values and cells of each row; of a partition that has none, its static columns."""
         for partition in self._cells.partitions():
             static = self._cells.cells(partition, STATIC, self._now) if self._clustering else {}
             rows = [(place, self._cells.cells(partition, place, self._now)) for place in self._cells.places(partition)]
@@ -214,7 +214,7 @@ class _CqlExecution:
             yield self._place(dict(zip(names, values, strict=True)))
 
     def _place(self, given: Mapping[str, Any]) -> tuple[Row, Row | None]:
-        """The partition, and the place in it; none if no clustering column is given."""
+        """Return the partition, and the place in it; None if no clustering column is given."""
         partition = tuple(given.get(name) for name in self._table.partition)
         if None in partition:
             raise CqlRefused("the partition key is not given")

@@ -66,7 +66,7 @@ class LwwTarget(CqlSteps):
             return mine
 
     def close(self) -> None:
-        """It stays: it is data."""
+        """Do nothing: the keyspace stays, it is data."""
 
 
 def _packed(kind: Kind, value: Any) -> bytes | None:
@@ -74,7 +74,7 @@ def _packed(kind: Kind, value: Any) -> bytes | None:
 
 
 def lww(name: str) -> LwwTarget:
-    """The target of this name, made if it is not there."""
+    """Return the target of this name, made if it is not there."""
     with _lock:
         return _keyspaces.setdefault(name, LwwTarget(name))
 
@@ -86,7 +86,7 @@ def forget(name: str) -> None:
 
 
 def open_target(url: Url, *, read_back: bool = True, **_: Any) -> LwwTarget:
-    """The one that a URL names."""
+    """Return the target that a URL names."""
     found = lww(url.name)
     found.reads_back = read_back
     return found

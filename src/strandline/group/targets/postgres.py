@@ -34,9 +34,9 @@ from strandline.sql.statements import statement
 from strandline.urls import Url
 
 IDLE_S: Final = 3.0
-"""For how long a client may stop inside a step and keep its locks, unless less is given: below every lease."""
+"""The time for which a client may stop inside a step and keep its locks, unless less is given: below every lease."""
 AGAIN_S: Final = 0.01
-"""After a lost race, doubled each time."""
+"""The wait after a lost race, doubled each time."""
 _OURS: Final = "strandline.group"
 _HERE: Final = "strandline.backends.postgres"
 _RACES: Final = {"40001", "40P01"}
@@ -44,7 +44,7 @@ _IN_A_MOMENT: Final = {"57014", "55P03"}
 _OF_STATEMENT: Final = ("0A", "21", "22", "23", "25", "26", "2F", "38", "39", "42", "44", "54", "P0")
 """Classes of states that are about what the user wrote."""
 _CACHED_PLAN: Final = "RevalidateCachedQuery"
-"""Where PostgreSQL finds that a prepared statement would return other columns; its state is that of much else."""
+"""The function in which PostgreSQL finds that a prepared statement would return other columns: the state says less."""
 MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index")
 _BEGIN: Final = Ours(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
 _QUERY: Final = Ours(b"SAVEPOINT strandline_query")
@@ -52,7 +52,7 @@ _READ_ONLY: Final = Ours(b"SET LOCAL transaction_read_only = on")
 _CHANGED: Final = Ours(
     b"SELECT sum(n_tup_ins + n_tup_upd + n_tup_del)::bigint FROM pg_stat_xact_all_tables WHERE schemaname <> 'pg_toast'"
 )
-"""How many rows the transaction has changed, wherever."""
+"""Counts the rows that the transaction has changed, wherever."""
 _END_OF_QUERY: Final = Ours(b"RELEASE strandline_query")
 _CLOSE: Final = Ours(b"CLOSE strandline_rows")
 _BEGIN_READ_ONLY: Final = Ours(b"BEGIN READ ONLY")
@@ -253,7 +253,7 @@ class _PostgresChanges:
         return Ours(_text(name, self._schema).encode(), tuple(values))
 
     def _asked(self, call: Call) -> Answer:
-        """The answer to a call: it may be here already."""
+        """Return the answer to a call, which may be here already."""
         if self._ahead and self._ahead[0][0] == call:
             return self._ahead.pop(0)[1].check()
         return self._now(self._bound(call))
@@ -265,7 +265,7 @@ class _PostgresChanges:
         return found[-1].check()
 
     def _check(self, first: Sequence[Ours], found: Sequence[Answer]) -> None:
-        """What is sent before all else is done. Who has rights on columns alone may not lock: it goes without."""
+        """Check the answers to what is sent before all else. A user with rights on columns alone locks no table."""
         for sent, answer in zip(first, found, strict=False):
             try:
                 answer.check()
@@ -309,8 +309,7 @@ class _PostgresChanges:
         return _queried(self._connection, [*first, _QUERY, _READ_ONLY], statement, [_END_OF_QUERY], plan, rows_max)
 
     def _locked(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
-        """The rows of a query that locks them, for which a transaction must not be read-only; it changes none all the
-        same."""
+        """Return the rows of a query that locks them: its transaction is not read-only, and must change none."""
         before = self._rows_changed()
         rows = _queried(self._connection, [], statement, [], plan, rows_max)
         if self._rows_changed() != before:
@@ -366,7 +365,7 @@ def _timeout(timeout_s: float) -> Ours:
 def _queried(
     connection: Connection, before: Sequence[Ours], asked: Bound, after: Sequence[Ours], plan: Plan, rows_max: int
 ) -> Rows:
-    """The rows of a query, in one round trip with what is sent before and after it."""
+    """Return the rows of a query, in one round trip with what is sent before and after it."""
     sent: list[Bound | Ours] = [asked]
     if not plan.rows or plan.rows[0].key is None:  # more than one row, perhaps
         fetch = Ours(f"FETCH {rows_max + 1} FROM strandline_rows".encode())

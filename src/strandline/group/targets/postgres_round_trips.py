@@ -82,9 +82,9 @@ class _Sent(NamedTuple):
     formats: Sequence[Format]
     size: int
     name: bytes | None = None
-    """Under which it is prepared."""
+    """The name under which it is prepared."""
     new: bool = False
-    """It is prepared now, within the transaction: that has a time-out."""
+    """Whether it is prepared now, within the transaction, which has a time-out."""
 
 
 def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answer]:
@@ -119,7 +119,7 @@ def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answe
 
 
 def converted(connection: Connection, one: Bound) -> PostgresRawQuery:
-    """A statement with its values in the forms that are sent; `DataError` for a value that has none."""
+    """Return a statement with its values in the forms that are sent; `DataError` for a value that has none."""
     query = PostgresRawQuery(connection.transformer)
     try:
         query.convert(one.text, one.values)
@@ -161,7 +161,7 @@ def _small(connection: Connection, group: Sequence[_Sent]) -> list[PGresult]:
 
 
 def _executed(connection: Connection, sent: _Sent, answer: PGresult, more: Iterator[PGresult]) -> PGresult:
-    """The answer to a statement, the first one to which is there; before it may come that to its preparation."""
+    """Return the answer to a statement. `answer` is the next one, which may be that to its preparation."""
     if not sent.new or sent.name is None:
         return answer
     executed = next(more)

@@ -11,7 +11,7 @@ from strandline.group.targets.sql import Ask
 
 
 def table_of(ask: Ask, asked: str) -> TargetTable | None:
-    """A table by the name that a statement gives it; None if there is none such, or its name has a point in it."""
+    """Return a table by the name that a statement gives it; None if there is none such, or if it has a point in it."""
     found = ask("target_table", (named(asked),))
     if not found or "." in found[0][1] + found[0][2]:
         return None

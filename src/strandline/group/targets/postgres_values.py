@@ -24,7 +24,7 @@ JSON_DEPTH_MAX: Final = 64
 
 
 def _kept(base: type[Any], name: str) -> type[Any]:
-    """A loader that gives the text of what another one cannot load: infinite dates, years past 9999."""
+    """Return a loader that gives the text of what another one cannot load: infinite dates, years past 9999."""
 
     class Kept(base):  # type: ignore[misc]
         def load(self, data: Buffer) -> Any:
@@ -47,7 +47,7 @@ _LOADERS = {
 
 
 def _opaque(name: str) -> type[Loader]:
-    """A loader that leaves all values as they are written."""
+    """Return a loader that leaves all values as they are written."""
 
     class AsText(Loader):
         def load(self, data: Buffer) -> Any:
@@ -57,7 +57,7 @@ def _opaque(name: str) -> type[Loader]:
 
 
 def _json(name: str) -> type[Loader]:
-    """A loader that leaves text what is too deep, or too long an integer, for Python and for the log."""
+    """Return a loader that leaves text what is too deep, or too long an integer, for Python and for the log."""
 
     class AsJson(Loader):
         def load(self, data: Buffer) -> Any:

@@ -30,7 +30,7 @@ class Back(NamedTuple):
     how: Literal["insert", "update", "delete"]
     key: Row
     row: Row
-    """All columns of the image: as before; of a `delete`, as after."""
+    """All columns of the before-image; of a `delete`, of the after-image."""
 
 
 class Restoration(NamedTuple):
@@ -39,13 +39,13 @@ class Restoration(NamedTuple):
 
 
 def keys_of(*images: Image) -> list[Row]:
-    """All keys in these images, each once."""
+    """Return all keys in these images, each once."""
     found = {place(row[: image.keys]): row[: image.keys] for image in images for row in image.rows}
     return list(found.values())
 
 
 def place(key: Sequence[Any]) -> bytes:
-    """A key as a dictionary takes it."""
+    """Return a key in a form that can be a key of a dictionary."""
     return orjson.dumps(key)
 
 
@@ -56,7 +56,7 @@ def restoration(
     changed: Sequence[str],
     on_conflict: OnConflict,
 ) -> Restoration:
-    """What to do to each row; with `fail`, conflicts mean that nothing is to be done at all."""
+    """Return what to do to each row; with `fail`, conflicts mean that nothing is to be done at all."""
     compared = [number for number, name in enumerate(before.columns or after.columns) if name in changed]
     olds, news = _by_key(before), _by_key(after)
     made = Restoration([], [])
@@ -79,7 +79,7 @@ def restoration(
 
 
 def in_order(rows: Iterable[Back]) -> list[Back]:
-    """First what makes room."""
+    """Return the rows in an order in which those that make room come first."""
     return sorted(rows, key=lambda back: ("delete", "update", "insert").index(back.how))
 
 

@@ -48,11 +48,11 @@ from strandline.group.targets.restoring import Back, in_order, keys_of, place, r
 VERSION: Final = 1
 KEYS_AT_ONCE: Final = 100
 OURS_S: Final = 5.0
-"""How long a look at whose a target is waits for others; it is tried again."""
+"""The time that a look at the owners waits for others; it is tried again."""
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Ask = Callable[[str, Sequence[Any]], list[Row]]
-"""The rows of a named statement of a target's catalogue."""
+"""Returns the rows of a named statement of a target's catalogue."""
 
 
 class SqlRefused(Exception):
@@ -76,15 +76,15 @@ class _Altered(Exception):
 
 
 class Collided(SqlRefused):
-    """A constraint is in the way of a row."""
+    """A row cannot be put back yet, because of a constraint."""
 
 
 class Changed(NamedTuple):
     affected: int
     rows: Rows
-    """What the user's own RETURNING gave."""
+    """The rows of the user's own RETURNING."""
     ours: tuple[Row, ...]
-    """The last columns, encoded."""
+    """The last columns, which are ours, encoded."""
 
 
 class Call(NamedTuple):
@@ -98,37 +98,37 @@ class Changes(Protocol):
     """A transaction of a target."""
 
     def hold(self, table: str) -> None:
-        """Nobody alters this table until the transaction has ended. Called before anything else."""
+        """Keep others from altering this table until the transaction has ended. It is called before anything else."""
 
     def ahead(self, calls: Sequence[Call]) -> None:
-        """These calls come next, in this order: where a server is asked, all at once. What goes wrong is told then."""
+        """Announce the calls that come next, in order; a server is sent all at once. Errors come with the calls."""
 
     def last(self, name: str, values: Sequence[Any]) -> None:
-        """The same as `count`, for the last statement before the commit, with which it may be sent."""
+        """Do the same as `count` for the last statement before the commit, with which it may be sent."""
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
-        """The rows of a named statement of ours."""
+        """Return the rows of a named statement of ours."""
 
     def count(self, name: str, values: Sequence[Any] = ()) -> int:
-        """The same for one that changes rows: how many."""
+        """Execute a named statement of ours that changes rows, and return their number."""
 
     def limit(self, timeout_s: float) -> None:
-        """Each statement that follows has so long."""
+        """Give each statement that follows this time."""
 
     def query(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
         """Execute the user's query, which changes nothing. `SqlRefused` for more rows than these."""
 
     def image(self, statement: Bound) -> list[Row]:
-        """Rows, encoded."""
+        """Return the rows of an image, encoded."""
 
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
         """Execute the user's statement; the last so many columns that it returns are ours."""
 
     def zone(self) -> str:
-        """The time zone in which values of images are told; "" where values have none."""
+        """Return the time zone in which values of images are told; "" where values have none."""
 
     def restore(self, zone: str) -> None:
-        """From here on rows are put back: values are told in this zone, constraints are checked at the end."""
+        """Prepare to put rows back: values are told in this zone, constraints are checked at the end."""
 
     def put(self, statement: Bound) -> int:
         """Execute a statement that puts a row back, with encoded values; how many rows it changed. May be `Collided`.
@@ -143,22 +143,22 @@ class SqlSteps(ABC):
     dialect: Dialect
     name: str
     our_schema: str = ""
-    """Where our tables are."""
+    """The schema of our tables."""
     lock: str = ""
-    """Behind a query whose rows are to stay as they are."""
+    """Text behind a query whose rows are to stay as they are."""
     lock_of: str = ""
     """The same, of one table: a text with a place for its name."""
     same: str = "="
-    """How a column of a key is compared."""
+    """The sign by which a column of a key is compared."""
     overriding: str = ""
-    """Between columns and values of an INSERT that brings its own identity."""
+    """Text between columns and values of an INSERT that brings its own identity."""
 
     catalogue: str
     """The package of the statements that describe tables."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[list[Row], TargetTable | None]] = {}
-        """Tables by name: in which state they were when they were read, and what they are."""
+        """Tables by name, each with its state when it was read."""
 
     @abstractmethod
     def changing(self, limits: Limits, work: Callable[[Changes], T]) -> T:
@@ -170,7 +170,7 @@ class SqlSteps(ABC):
 
     @abstractmethod
     def described(self, ask: Ask, name: str) -> TargetTable | None:
-        """A table by the name that a statement gives it; None if there is none such."""
+        """Return a table by the name that a statement gives it; None if there is none such."""
 
     @abstractmethod
     def reading(self, read: Callable[[Ask], T]) -> T:
@@ -193,7 +193,7 @@ class SqlSteps(ABC):
         return {name: table for name, table in found.items() if table is not None}
 
     def _table(self, ask: Ask, name: str) -> TargetTable | None:
-        """A table as it is; it is read again if anything was declared anew since."""
+        """Return a table as it is; it is read again if anything was declared anew since."""
         state = ask("target_state", (texts.named(name),))
         known = self._known.get(name)
         if known is None or known[0] != state:
@@ -204,7 +204,7 @@ class SqlSteps(ABC):
         return Call("own", (f"{self.catalogue}/target_state", (texts.named(table),)))
 
     def _ours(self, limits: Limits, work: Callable[[Changes], T]) -> T:
-        """A transaction without a statement of the user's: what keeps it from coming through does so for a while."""
+        """Do this in a transaction without a statement of the user's. If it is refused, it may be tried again."""
         try:
             return self.changing(limits, work)
         except SqlRefused as error:
@@ -270,7 +270,7 @@ class SqlSteps(ABC):
             return self._explained(at[0], error.failed)._replace(step=at[0].name)
 
     def _explained(self, step: TargetStep, failed: Failed) -> Failed:
-        """What is refused may be so because the table is another one by now."""
+        """Return why a statement failed: perhaps its table is another one by now."""
         writes = step.plan.statement.writes
         if failed.reason == "statement" and not failed.retry and step.plan.table is not None and writes:
             now = plan_now(step.plan, self.tables([writes]).get(writes), undo=False)
@@ -281,7 +281,7 @@ class SqlSteps(ABC):
     def _run(
         self, changes: Changes, owner: Owner, segment: Segment, host: SegmentHost | None, at: list[TargetStep]
     ) -> Ran:
-        """`at` has the step that is run."""
+        """Run the steps. `at` has the one that is run."""
         at[0] = segment.steps[0]
         calls = [Call("own", ("gate", (owner.row, *segment.id)))]
         states = {}
@@ -317,13 +317,13 @@ class SqlSteps(ABC):
         return Ran(found)
 
     def _plan_of(self, step: TargetStep) -> Plan | str:
-        """The plan on the table as it was when it was looked at last."""
+        """Return the plan on the table as it was when it was looked at last."""
         if not step.undo or step.plan.table is None:
             return step.plan
         return plan_now(step.plan, self._known[step.plan.statement.writes][1], undo=True)
 
     def _ahead(self, steps: Sequence[TargetStep], plans: Sequence[Plan | str]) -> list[list[Call]]:
-        """What the first steps will ask for. Of known rows alone: others may turn out to be too many."""
+        """Return the calls of the first steps, as long as their rows are known: others may turn out to be too many."""
         found = []
         for step, plan in zip(steps, plans, strict=True):
             if isinstance(plan, str) or not step.known or step.each is not None or step.limits != steps[0].limits:
@@ -383,7 +383,7 @@ class SqlSteps(ABC):
         """Whether a driver says that a row is there already which has a key, or another unique value, of a new one."""
 
     def _check_required(self, step: TargetStep, affected: int, saved: int) -> None:
-        """What must exist, or must not, is told by the change itself: nobody comes between."""
+        """Refuse a change whose rows must exist, or must not. The change itself tells: nobody comes between."""
         if not step.require:
             return
         rows = step.plan.statement.shape.rows if step.plan.undo == "insert" else None
@@ -392,7 +392,7 @@ class SqlSteps(ABC):
             raise SqlRefused(Failed("not_applied", f"its row is {'there already' if there else 'not there'}"))
 
     def _by_key(self, plan: Plan, rows: Sequence[Row]) -> dict[bytes, Row]:
-        """Rows of an image; refused where a key does not tell them from each other."""
+        """Return the rows of an image by key; refused where a key does not tell them from each other."""
         keys = self._keys(plan)
         made = {place(row[:keys]): row for row in rows}
         if any(None in row[:keys] for row in rows) or len(made) != len(rows):
@@ -409,7 +409,7 @@ class SqlSteps(ABC):
         return Image(plan.columns, self._keys(plan), tuple(rows))
 
     def _calls(self, step: TargetStep, values: Mapping[str, Any]) -> list[Call]:
-        """The query of the rows before, where they are wanted, and the change; or the user's own query."""
+        """Return the query of the rows before, if they are wanted, and the change; or the user's own query."""
         plan, limits, before = step.plan, step.limits, list[Call]()
         if plan.statement.kind == "query":
             asked = _bound(plan.statement.template, values, self.dialect, limits)
@@ -463,7 +463,7 @@ class SqlSteps(ABC):
         return {name: Undone() for name in known} | found
 
     def _undone(self, changes: Changes, owner: Owner, segment: Segment) -> set[str] | None:
-        """The steps that are undone already; None if the segment never ran, and never will."""
+        """Return the steps that are undone already; None if the segment never ran, and never will."""
         if self._voided(changes, owner, segment.id, segment.fence):
             return None
         ids = [segment.id._replace(step=step.name) for step in segment.steps]
@@ -473,7 +473,7 @@ class SqlSteps(ABC):
         self, changes: Changes, gate: tuple[Owner, StepId, int], left: Sequence[TargetStep],
         told: Mapping[str, str | None], on_conflict: OnConflict, at: list[TargetStep],
     ) -> dict[str, Undone | NotUndone]:  # fmt: skip
-        """`at` has the step that is undone."""
+        """Undo the steps. `at` has the one that is undone."""
         restored = [step for step in left if told.get(step.name) != "accept_current"]
         for table in dict.fromkeys(step.plan.table.name for step in restored if step.undo and step.plan.table):
             changes.hold(table)
@@ -534,7 +534,7 @@ class SqlSteps(ABC):
         return Undone(restored=restored, kept=tuple(made.conflicts) if on_conflict == "keep_current" else ())
 
     def _back(self, plan: Plan, back: Back) -> Bound:
-        """The statement that puts one row back."""
+        """Return the statement that puts one row back."""
         if plan.table is None:
             raise AssertionError(plan.statement.text)
         table, keys = plan.table, len(plan.table.key)
@@ -554,7 +554,7 @@ class SqlSteps(ABC):
         return Bound(texts.put_back(table.name, columns, marks, condition), (*back.key, *values))
 
     def _current(self, changes: Changes, plan: Plan, keys: Sequence[Row]) -> dict[bytes, Row | None]:
-        """The rows with these keys as they are now, locked."""
+        """Return the rows with these keys as they are now, and lock them."""
         if plan.table is None:
             return {}
         found: dict[bytes, Row | None] = {place(key): None for key in keys}
@@ -572,7 +572,7 @@ class SqlSteps(ABC):
         return found
 
     def _children(self, changes: Changes, plan: Plan, rows: Sequence[Back]) -> list[RowConflict]:
-        """Removing a row that was inserted must not take rows of others with it, which a foreign key would."""
+        """Return rows of others that would go with an inserted row, by a foreign key, if it were removed."""
         found = []
         for child in plan.table.children if plan.table is not None else ():
             if "delete" not in child.carries_on:
@@ -616,7 +616,7 @@ class SqlSteps(ABC):
             raise self._lost(fence, found)
 
     def _gate(self, changes: Changes, owner: Owner, step: StepId, fence: int) -> dict[str, Barrier]:
-        """The barrier rows of a step, by what was done; `LeaseLost` if the fence is another one."""
+        """Return the barrier rows of a step, by what was done; `LeaseLost` if the fence is another one."""
         found = changes.own("gate", (owner.row, *step))
         if not found or found[0][0] != fence:
             raise self._lost(fence, found)
@@ -639,7 +639,7 @@ class SqlSteps(ABC):
 
 @lru_cache(maxsize=1024)
 def _returning(columns: tuple[str, ...], more: bool, dialect: Dialect) -> str:
-    """What makes a change return columns of ours, behind those that it returns itself."""
+    """Return the text that makes a change return columns of ours, behind those that it returns itself."""
     return (", " if more else " RETURNING ") + texts.listed(columns, cast=texts.CAST[dialect])
 
 

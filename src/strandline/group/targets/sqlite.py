@@ -33,7 +33,7 @@ from strandline.urls import Url
 
 READERS_MAX: Final = 8
 STEPS_BETWEEN_LOOKS: Final = 10_000
-"""Of SQLite's machine, until it looks whether its time is over."""
+"""The steps of SQLite's machine between two looks whether a statement's time is over."""
 _OURS: Final = "strandline.group"
 _HERE: Final = "strandline.backends.sqlite"
 MADE: Final = ("make_target", "make_barrier", "make_barrier_index")
@@ -194,7 +194,7 @@ class SqliteTarget(SqlSteps):
             raise files.moved(str(self.path), "another file stands there", "no")
 
     def connections(self) -> list[apsw.Connection]:
-        """All that are open now."""
+        """Return all connections that are open now."""
         return [self._writer, *self._idle]
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class _SqliteChanges:
         self._connection, self.limit = connection, clock.start
 
     def hold(self, table: str) -> None:
-        """The write lock is on all of the file."""
+        """Do nothing: the write lock is on all of the file."""
 
     def ahead(self, calls: Sequence[Call]) -> None:
         """Make the calls one by one: a file has no round trips to save."""
@@ -253,7 +253,7 @@ class _SqliteChanges:
         return ""
 
     def restore(self, zone: str) -> None:
-        """Constraints are checked as they are declared: rows that collide are tried last."""
+        """Do nothing: constraints are checked as they are declared, and rows that collide are tried last."""
 
     def put(self, statement: Bound) -> int:
         try:
@@ -264,7 +264,7 @@ class _SqliteChanges:
 
 
 class _Clock:
-    """How long a statement has."""
+    """Tells when a statement's time is over."""
 
     def __init__(self, timeout_s: float) -> None:
         self.start(timeout_s)
@@ -295,7 +295,7 @@ def _queried(connection: apsw.Connection, asked: Bound, plan: Plan, rows_max: in
 
 
 def _execute(connection: apsw.Connection, asked: Bound, most: int = 0) -> tuple[list[Row], tuple[Any, ...]]:
-    """The rows of a statement, and what is known of its columns, also where there are no rows."""
+    """Return the rows of a statement, and what is known of its columns, also where there are no rows."""
     cursor = connection.cursor()
     described: list[tuple[Any, ...]] = []
 
@@ -318,7 +318,7 @@ def _execute(connection: apsw.Connection, asked: Bound, most: int = 0) -> tuple[
 
 
 def _rows(rows: list[Row], description: tuple[Any, ...], plan: Plan) -> Rows:
-    """With names as everywhere: lower case unless quoted; declared booleans are booleans."""
+    """Return rows with names as everywhere, lower case unless quoted; what is declared boolean is boolean."""
     told = plan.statement.columns
     names = told if told is not None and len(told) == len(description) else ("",) * len(description)
     columns = tuple(name or str(column[0]).lower() for name, column in zip(names, description, strict=True))
@@ -343,7 +343,7 @@ def _text(name: str, package: str = _OURS) -> str:
 
 
 def open_target(url: Url, **_: Any) -> SqliteTarget:
-    """The file that a URL names. It has one writer, and readers as they are needed."""
+    """Open the file that a URL names, with one writer, and readers as they are needed."""
     if url.path is None:
         raise ValueError(f"{url} names no file")
     return SqliteTarget(url.path)

@@ -12,7 +12,7 @@ from strandline.group.targets.sql import Ask
 
 
 def table_of(ask: Ask, asked: str) -> TargetTable | None:
-    """A table by the name that a statement gives it; None if there is none such."""
+    """Return a table by the name that a statement gives it; None if there is none such."""
     schema, _, plain = asked.rpartition(".")
     found = ask("target_table", (plain,)) if schema.lower() in {"", "main"} else []
     if not found:
@@ -50,7 +50,7 @@ def _conflict_rules(text: str) -> list[str]:
 
 
 def _indexes(ask: Ask, name: str, columns: Sequence[str]) -> tuple[tuple[tuple[str, ...], ...], dict[str, str]]:
-    """Columns on which each unique index but the key's rests, and collations of the key that are not binary."""
+    """Return the columns of each unique index but the key's, and collations of the key that are not binary."""
     unique, collations = [], {}
     for (_, is_key, text), rows in groupby(ask("target_indexes", (name,)), key=lambda row: row[:3]):
         parts = [(column, collation) for *_, column, collation in rows]
