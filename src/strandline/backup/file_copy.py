@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from strandline.backends.sqlite import copying
 from strandline.backends.sqlite.copying import FilePart
-from strandline.backup.manifest import DatabaseCopy, FileCopy, Manifest, PartCopy, Told, digest_of, sync
+from strandline.backup.manifest import BackupManifest, DatabaseCopy, FileCopy, PartCopy, Told, digest_of, sync
 from strandline.backup.new_life import NewLife
-from strandline.backup.places import Place
+from strandline.backup.places import JournalDatabase
 from strandline.settings import Settings
 from strandline.sql.api import Part
 from strandline.work.tables import of_tables
@@ -18,7 +18,7 @@ from strandline.work.tables import of_tables
 SUFFIX: Final = ".restoring"
 
 
-def copy(place: Place, folder: Path, settings: Settings, told: Told) -> DatabaseCopy:
+def copy(place: JournalDatabase, folder: Path, settings: Settings, told: Told) -> DatabaseCopy:
     """Copy the file into a backup's folder."""
     *_, (kind, part) = place.parts.items()
     path, name = path_of(place), f"{kind}.db"
@@ -41,8 +41,9 @@ def rows(database: DatabaseCopy, folder: Path, part: Part, statement: str, value
 
 
 def prepare(
-    database: DatabaseCopy, place: Place, folder: Path, settings: Settings, manifest: Manifest, life: NewLife
-) -> Path:
+    database: DatabaseCopy, place: JournalDatabase, folder: Path, settings: Settings, manifest: BackupManifest,
+    life: NewLife,
+) -> Path:  # fmt: skip
     """Put a copied file beside its place, with a new life in it; where it is until it gets its name."""
     (file,) = database.files
     to = path_of(place)
@@ -67,7 +68,7 @@ def copy_to(file: Path, path: Path) -> None:
     path.chmod(0o600)
 
 
-def path_of(place: Place) -> Path:
+def path_of(place: JournalDatabase) -> Path:
     """The file of a place."""
     if place.url.path is None:
         raise ValueError(f"{place.url} names no file")

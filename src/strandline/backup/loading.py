@@ -18,7 +18,7 @@ from strandline.backends.sqlite.log import SqliteLog
 from strandline.backends.sqlite.log_heads import key_hash
 from strandline.backends.sqlite.store import open_store
 from strandline.backup import file_copy
-from strandline.backup.manifest import DatabaseCopy, FileCopy, Manifest, Told
+from strandline.backup.manifest import BackupManifest, DatabaseCopy, FileCopy, Told
 from strandline.connect import parts
 from strandline.errors import Corrupt
 from strandline.log.state_json import DamagedHead, check_state, state_in
@@ -32,7 +32,7 @@ ROWS: Final = 1000
 _INTEGERS: Final = {"integer": ">i", "bigint": ">q", "smallint": ">h"}
 
 
-def load(manifest: Manifest, folder: Path, made: Path, told: Told) -> None:
+def load(manifest: BackupManifest, folder: Path, made: Path, told: Told) -> None:
     """Make `log.db` and `store.db` in a folder, of what a backup has."""
     copies = manifest.parts
     for kind in ("log", "store"):
@@ -64,7 +64,7 @@ def heads_of(made: Path, keys: Collection[str]) -> tuple[dict[str, State], set[s
     return states, damaged
 
 
-def _load_store(manifest: Manifest, database: DatabaseCopy, folder: Path, path: Path) -> None:
+def _load_store(manifest: BackupManifest, database: DatabaseCopy, folder: Path, path: Path) -> None:
     fixed = database.parts["store"].fixed
     settings = Settings(
         partitions=int(fixed["partitions"]), segment_size=int(fixed["segment_size"]), bucket_size=fixed["bucket_size"]
@@ -80,7 +80,7 @@ def _load_store(manifest: Manifest, database: DatabaseCopy, folder: Path, path: 
                 _insert(connection, tables.text(f"put_{table.name}"), columns, file, folder)
 
 
-def _load_log(manifest: Manifest, database: DatabaseCopy, folder: Path, path: Path) -> None:
+def _load_log(manifest: BackupManifest, database: DatabaseCopy, folder: Path, path: Path) -> None:
     fixed = database.parts["log"].fixed
     settings = Settings(partitions=int(fixed["partitions"]), segment_size=int(fixed["segment_size"]))
     SqliteLog(path, settings=settings).close()

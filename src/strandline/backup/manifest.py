@@ -85,7 +85,7 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class BackupManifest:
     """The manifest: databases in the order in which they were copied, the log's last."""
 
     log_id: str
@@ -124,7 +124,7 @@ class Manifest:
         sync(folder)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> BackupManifest:
     """The manifest of a backup; `Corrupt.half_copied` for a folder that has none, or a damaged one."""
     try:
         written = (folder / NAME).read_bytes()
@@ -143,7 +143,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise _no_backup(folder, "has a manifest that cannot be read") from None
 
 
-def _manifest(fields: dict[str, Any]) -> Manifest:
+def _manifest(fields: dict[str, Any]) -> BackupManifest:
     databases = [
         DatabaseCopy(
             **{
@@ -154,7 +154,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
         )
         for one in fields["databases"]
     ]
-    return Manifest(
+    return BackupManifest(
         **{
             **fields,
             "ends": tuple(LogEnd(**end) for end in fields["ends"]),
@@ -188,7 +188,7 @@ def _unknown(folder: Path, fields: dict[str, Any]) -> SchemaMismatch:
     )
 
 
-def damaged_files(folder: Path, manifest: Manifest, told: Told) -> Iterable[tuple[FileCopy, str]]:
+def damaged_files(folder: Path, manifest: BackupManifest, told: Told) -> Iterable[tuple[FileCopy, str]]:
     """Read all files; each that is not as it was written, with what is wrong with it."""
     for database in manifest.databases:
         for file in database.files:

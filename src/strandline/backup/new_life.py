@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import orjson
 
-from strandline.backup.manifest import Manifest
+from strandline.backup.manifest import BackupManifest
 from strandline.sql.api import DATABASE_ID
 from strandline.store.tables import POINTER
 
@@ -42,7 +42,7 @@ class PartTables(Protocol):
 
 
 class NewLife(NamedTuple):
-    """What is new in a restored journal."""
+    """The ids, the time and the fences of a restored journal."""
 
     log_id: str
     history_id: str
@@ -56,7 +56,7 @@ class NewLife(NamedTuple):
     def of(cls, began: int, *, keep_projections: bool) -> NewLife:
         return cls(uuid4().hex, uuid4().hex, began, LEAP + secrets.randbelow(LEAP), keep_projections)
 
-    def begin(self, kind: str, tables: PartTables, manifest: Manifest, fixed: Mapping[str, str]) -> None:
+    def begin(self, kind: str, tables: PartTables, manifest: BackupManifest, fixed: Mapping[str, str]) -> None:
         """Begin this life in a part that was put back."""
         tables.fix(DATABASE_ID, uuid4().hex)
         if kind == "log":
@@ -70,7 +70,7 @@ class NewLife(NamedTuple):
             if self.keep_projections:
                 tables.rows("move_history", (manifest.history_id, self.history_id))
 
-    def _store(self, tables: PartTables, manifest: Manifest, fixed: Mapping[str, str]) -> None:
+    def _store(self, tables: PartTables, manifest: BackupManifest, fixed: Mapping[str, str]) -> None:
         tables.fix("log_id", self.log_id)
         tables.fix("history_id", self.history_id)
         before = orjson.loads(fixed.get(RESTORED, "[]"))

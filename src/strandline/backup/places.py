@@ -25,7 +25,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
 """What to do where there is no backup of ours."""
 
 
-class Place(NamedTuple):
+class JournalDatabase(NamedTuple):
     """A database, and the parts that are to be found in it."""
 
     url: Url
@@ -36,7 +36,7 @@ class Place(NamedTuple):
         return f"{' and '.join(self.parts)} in {self.url}"
 
 
-def places_of(urls: Urls) -> list[Place]:
+def places_of(urls: Urls) -> list[JournalDatabase]:
     """The databases of a journal, in the order in which they are copied; parts in one database are copied at once.
 
     `Unsupported.backup` for what is no SQL database.
@@ -55,11 +55,11 @@ def places_of(urls: Urls) -> list[Place]:
         if kind in named:
             found.setdefault(identity(named[kind]), (named[kind], []))[1].append(kind)
     known = parts()
-    made = [Place(url, {kind: known[kind] for kind in kinds}) for url, kinds in found.values()]
+    made = [JournalDatabase(url, {kind: known[kind] for kind in kinds}) for url, kinds in found.values()]
     return sorted(made, key=lambda place: max(map(ORDER.index, place.parts)))  # when its last part must be
 
 
-def there(place: Place, settings: Settings) -> Place:
+def there(place: JournalDatabase, settings: Settings) -> JournalDatabase:
     """The place with those of its parts of which anything is there."""
     backend = backend_of(place.url)
 
@@ -72,11 +72,11 @@ def there(place: Place, settings: Settings) -> Place:
             return False
         return True
 
-    return Place(place.url, {kind: part for kind, part in place.parts.items() if is_there(part)})
+    return JournalDatabase(place.url, {kind: part for kind, part in place.parts.items() if is_there(part)})
 
 
 def identity(url: Url) -> object:
-    """What tells one database, and schema, from another."""
+    """Return a value that is the same for URLs of one database and schema."""
     if url.path is not None:
         return url.path.resolve()
     return url.hosts, url.name, tuple(sorted(url.parameters.items()))

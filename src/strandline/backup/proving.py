@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from strandline.backends import backend_of
 from strandline.backends.sqlite import copying
 from strandline.backup import loading
-from strandline.backup.manifest import Manifest, Told, damaged_files, read_manifest
+from strandline.backup.manifest import BackupManifest, Told, damaged_files, read_manifest
 from strandline.backup.taking import quiet
 from strandline.carry.range import Decoded, decode
 from strandline.connect import Strandline, connect
@@ -64,7 +64,7 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was read, and what was found."""
+    """The counts of what `verify` read, and the damages that it found."""
 
     damages: list[Damage] = field(default_factory=list)
     damaged: int = 0
@@ -122,7 +122,7 @@ def verify(
             with connect(
                 url, log=log, store=store, work=work, projections=projections, **{**settings, "schema": "check"}
             ) as s:
-                _Journal(s, urls, report, told).prove()
+                _JournalProof(s, urls, report, told).prove()
         except (Corrupt, MissingEvent) as error:
             _opens_badly(error, report)
     return report
@@ -150,20 +150,20 @@ def verify_backup(path: str | Path, *, scratch: str | Path | None = None, told: 
     return report
 
 
-def _prove_copy(manifest: Manifest, folder: Path, made: Path, report: VerifyReport, told: Told) -> None:
+def _prove_copy(manifest: BackupManifest, folder: Path, made: Path, report: VerifyReport, told: Told) -> None:
     kept = None if manifest.parts["log"].scheme == "sqlite" else partial(loading.heads_of, made)
     try:
         loading.load(manifest, folder, made, told)
         urls = urls_of(log=f"sqlite:{made}/log.db", store=f"sqlite:{made}/store.db")
         _check_rows(urls.store, Settings(schema="check"), report, told)
         with connect(log=urls.log.text, store=urls.store.text, schema="check") as s:
-            _Journal(s, urls, report, told, kept).prove()
+            _JournalProof(s, urls, report, told, kept).prove()
             _check_pointers(manifest, s.store.pointers(), report)
     except (Corrupt, MissingEvent) as error:
         _opens_badly(error, report)
 
 
-def _check_pointers(manifest: Manifest, pointers: list[Pointer], report: VerifyReport) -> None:
+def _check_pointers(manifest: BackupManifest, pointers: list[Pointer], report: VerifyReport) -> None:
     for pointer, said in zip(pointers, manifest.pointers, strict=True):
         if pointer.offset != said:
             report.add("manifest.json", f"pointer {pointer.partition}", f"{said}; the store is at {pointer.offset}")
@@ -221,7 +221,7 @@ def _opens_badly(error: Corrupt | MissingEvent, report: VerifyReport) -> None:
         report.add("the journal", "as a whole", error.message)
 
 
-class _Journal:
+class _JournalProof:
     """Proves log and store."""
 
     def __init__(self, s: Strandline, urls: Urls, report: VerifyReport, told: Told, kept: Kept | None = None) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from strandline.backup import file_copy, server_copy
-from strandline.backup.manifest import DatabaseCopy, Manifest, Told, damaged_files, read_manifest, sync
+from strandline.backup.manifest import BackupManifest, DatabaseCopy, Told, damaged_files, read_manifest, sync
 from strandline.backup.new_life import NewLife
-from strandline.backup.places import ORDER, Place, places_of, there
+from strandline.backup.places import ORDER, JournalDatabase, places_of, there
 from strandline.backup.taking import quiet
 from strandline.clock import now_us
 from strandline.connect import connect
@@ -27,9 +27,9 @@ from strandline.urls import Urls, urls_of
 
 
 class Restored(NamedTuple):
-    """What was put back, and the life that it has now."""
+    """The answer of `restore`: the manifest of the backup, and the ids of the restored journal."""
 
-    manifest: Manifest
+    manifest: BackupManifest
     log_id: str
     history_id: str
     needs_upgrade: bool
@@ -75,7 +75,7 @@ def restore(
     return Restored(manifest, life.log_id, life.history_id, not _opens(url, log, store, work, projections, settings))
 
 
-def _places(urls: Urls, manifest: Manifest) -> list[Place]:
+def _places(urls: Urls, manifest: BackupManifest) -> list[JournalDatabase]:
     """Where the copied parts go, in the order of copies; `Unsupported.backup` if they cannot go there."""
     copies = manifest.parts
     found = []
@@ -90,7 +90,7 @@ def _places(urls: Urls, manifest: Manifest) -> list[Place]:
                     scheme=copies[kind].scheme,
                 )
         if parts:
-            found.append(Place(place.url, parts))
+            found.append(JournalDatabase(place.url, parts))
     given = {kind for place in found for kind in place.parts}
     for kind in ORDER:
         if kind in copies and kind not in given:
@@ -111,7 +111,7 @@ def _places(urls: Urls, manifest: Manifest) -> list[Place]:
     return found
 
 
-def _check_empty(place: Place, settings: Settings) -> None:
+def _check_empty(place: JournalDatabase, settings: Settings) -> None:
     filled: Mapping[str, object] = there(place, settings).parts
     path = place.url.path
     if not filled and not (path is not None and path.exists()):
@@ -126,7 +126,7 @@ def _check_empty(place: Place, settings: Settings) -> None:
 
 
 def _put_back(
-    places: list[Place], manifest: Manifest, folder: Path, settings: Settings, life: NewLife, told: Told
+    places: list[JournalDatabase], manifest: BackupManifest, folder: Path, settings: Settings, life: NewLife, told: Told
 ) -> None:
     copies = manifest.parts
     waiting: list[tuple[Path, Path]] = []
@@ -152,7 +152,7 @@ def _put_back(
             path.unlink(missing_ok=True)
 
 
-def _of(copies: Mapping[str, DatabaseCopy], place: Place) -> DatabaseCopy:
+def _of(copies: Mapping[str, DatabaseCopy], place: JournalDatabase) -> DatabaseCopy:
     return copies[next(iter(place.parts))]
 
 

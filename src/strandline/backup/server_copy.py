@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from strandline.backends.postgres import copying
-from strandline.backends.postgres.copying import ServerPart, Snapshot
-from strandline.backup.manifest import CHUNK, DatabaseCopy, FileCopy, Manifest, PartCopy, SetCopy, Told, open_new
+from strandline.backends.postgres.copying import SchemaSnapshot, ServerPart
+from strandline.backup.manifest import CHUNK, BackupManifest, DatabaseCopy, FileCopy, PartCopy, SetCopy, Told, open_new
 from strandline.backup.new_life import NewLife
-from strandline.backup.places import Place
+from strandline.backup.places import JournalDatabase
 from strandline.settings import Settings
 from strandline.work.rotation import LATER
 from strandline.work.tables import first_number, of_tables
@@ -21,7 +21,9 @@ Seen = Callable[[str, str], list[Any]]
 """Gives the rows of a statement of a part, as the snapshot sees them."""
 
 
-def copy(place: Place, folder: Path, settings: Settings, told: Told, seen: Callable[[Seen], None]) -> DatabaseCopy:
+def copy(
+    place: JournalDatabase, folder: Path, settings: Settings, told: Told, seen: Callable[[Seen], None]
+) -> DatabaseCopy:
     """Copy all parts into a backup's folder, as one snapshot sees them. `seen` may ask the snapshot for more."""
     with copying.snapshot(place.url, list(place.parts.values()), settings) as snapshot:
         of_kind = {kind: snapshot.parts[part.kind] for kind, part in place.parts.items()}
@@ -49,7 +51,7 @@ def copy(place: Place, folder: Path, settings: Settings, told: Told, seen: Calla
         return DatabaseCopy("postgresql", str(place.url), snapshot.moment, copied, tuple(files))
 
 
-def _sets(tables: ServerPart, snapshot: Snapshot) -> dict[str, SetCopy]:
+def _sets(tables: ServerPart, snapshot: SchemaSnapshot) -> dict[str, SetCopy]:
     numbers = {str(name): int(number) for name, number in tables.rows("set_of_numbers")}
     return {
         name: SetCopy(
@@ -81,8 +83,8 @@ def _copied(
 
 
 def put_back(
-    databases: Mapping[str, DatabaseCopy], place: Place, folder: Path, settings: Settings, manifest: Manifest,
-    life: NewLife, told: Told,
+    databases: Mapping[str, DatabaseCopy], place: JournalDatabase, folder: Path, settings: Settings,
+    manifest: BackupManifest, life: NewLife, told: Told,
 ) -> None:  # fmt: skip
     """Make the parts of a place and fill them, with a new life in them, in one transaction."""
     steps = {part.kind: databases[kind].parts[kind].steps for kind, part in place.parts.items()}

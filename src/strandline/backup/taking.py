@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from strandline.backup import file_copy, server_copy
-from strandline.backup.manifest import DatabaseCopy, LogEnd, Manifest, Told
-from strandline.backup.places import MUST_BE, Place, places_of, there
+from strandline.backup.manifest import BackupManifest, DatabaseCopy, LogEnd, Told
+from strandline.backup.places import MUST_BE, JournalDatabase, places_of, there
 from strandline.errors import Corrupt, InvalidInput, SchemaMismatch, Unavailable, invalid, unusable
 from strandline.rows import Pointer
 from strandline.settings import Settings
@@ -51,7 +51,7 @@ def backup(
     projections: str | None = None,
     told: Told = quiet,
     **settings: Any,
-) -> Manifest:
+) -> BackupManifest:
     """Copy a journal that is in use into a new folder; what was copied, and of which moment.
 
     Nobody waits for it. `Unsupported.backup` for what is no SQL database; `InvalidInput.not_empty` for a folder that
@@ -71,7 +71,7 @@ def backup(
     return manifest
 
 
-def _check_there(places: list[Place]) -> None:
+def _check_there(places: list[JournalDatabase]) -> None:
     found = {kind for place in places for kind in place.parts}
     for kind in MUST_BE:
         if kind not in found:
@@ -125,7 +125,7 @@ def _remove(folder: Path, *, whole: bool) -> None:
             folder.rmdir()
 
 
-def _copied(place: Place, folder: Path, settings: Settings, told: Told) -> Copied:
+def _copied(place: JournalDatabase, folder: Path, settings: Settings, told: Told) -> Copied:
     found: dict[str, list[Any]] = {}
     if place.url.scheme == "sqlite":
         database = file_copy.copy(place, folder, settings, told)
@@ -143,7 +143,7 @@ def _copied(place: Place, folder: Path, settings: Settings, told: Told) -> Copie
     return Copied(database, ends, [POINTER.read(row) for row in found.get("store", ())])
 
 
-def _manifest(copied: list[Copied]) -> Manifest:
+def _manifest(copied: list[Copied]) -> BackupManifest:
     """The manifest of what was copied. `Unavailable.serialization` where the copies do not belong together."""
     log = next(one for one in copied if "log" in one.database.parts)
     store = next(one for one in copied if "store" in one.database.parts)
@@ -160,7 +160,7 @@ def _manifest(copied: list[Copied]) -> Manifest:
     pointers = [by_partition.get(partition, Pointer(partition)) for partition in range(len(log.ends))]
     for pointer, end in zip(pointers, log.ends, strict=True):
         check_belongs(pointer, end)
-    return Manifest(
+    return BackupManifest(
         log_id=log_fixed["log_id"],
         history_id=store_fixed["history_id"],
         moment=log.database.moment,

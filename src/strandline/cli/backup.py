@@ -14,7 +14,7 @@ from strandline.clock import time_text
 from strandline.errors import Corrupt, counted, invalid
 
 if TYPE_CHECKING:
-    from strandline.backup.manifest import Manifest, Told
+    from strandline.backup.manifest import BackupManifest, Told
     from strandline.backup.proving import VerifyReport
 
 LISTED_MAX = 50
@@ -107,16 +107,16 @@ def progress(options: Options) -> Told:
     return told
 
 
-def _what(manifest: Manifest) -> str:
+def _what(manifest: BackupManifest) -> str:
     return ", ".join(kind for database in manifest.databases for kind in database.parts)
 
 
-def _moments(manifest: Manifest) -> str:
+def _moments(manifest: BackupManifest) -> str:
     views = f"the store up to {time_text(manifest.strandline)}" if manifest.strandline else "the store is empty"
     return f"all that was acknowledged before {time_text(manifest.moment)}; {views}"
 
 
-def _facts(manifest: Manifest) -> dict[str, Any]:
+def _facts(manifest: BackupManifest) -> dict[str, Any]:
     return {
         "moment": manifest.moment,
         "strandline": manifest.strandline,

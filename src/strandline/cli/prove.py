@@ -84,7 +84,7 @@ def prove(
         count = PROGRAMS
     stopping = Event()
     with _quiet(), Servers() as servers, stopped_in_order(stopping.set, "the program that runs"):
-        keeps = _Kept(json_file, servers)
+        keeps = _ProofFile(json_file, servers)
         keeps([])  # a file that cannot be written is better known now
         proofs = prove_in_turn(
             pairs,
@@ -159,7 +159,7 @@ class _ProgressLine:
         sys.stdout.flush()
 
 
-class _Kept:
+class _ProofFile:
     """Writes what was run and found so far into a file, if one is given."""
 
     def __init__(self, path: str | None, servers: Servers) -> None:

@@ -60,7 +60,7 @@ class HeadsCache:
     def __init__(self, log: UnfoldedLog, store: Store, settings: Settings) -> None:
         self._log, self._store, self._settings = log, store, settings
         self._lock = Lock()
-        self._following: _Following | None = None
+        self._following: _FollowedLog | None = None
         self._closed = False
         self._failed_until = 0.0
 
@@ -98,7 +98,7 @@ class HeadsCache:
         if following is not None:
             following.end()
 
-    def _follow(self) -> _Following | None:
+    def _follow(self) -> _FollowedLog | None:
         now = time.monotonic()
         with self._lock:
             following = self._following
@@ -108,7 +108,7 @@ class HeadsCache:
                     following.failed = False
                 if self._closed or now < self._failed_until:
                     return None
-                following = self._following = _Following(self._log, self._store, self._settings)
+                following = self._following = _FollowedLog(self._log, self._store, self._settings)
             following.asked = now
             return following
 
@@ -140,7 +140,7 @@ class Hold:
                 del held[offset]
 
 
-class _Following:
+class _FollowedLog:
     """One run of the thread that follows."""
 
     def __init__(self, log: UnfoldedLog, store: Store, settings: Settings) -> None:

@@ -57,7 +57,7 @@ LEFT_OUT: Final = (None,)
 
 @dataclass
 class WrittenRows(WriterCommitMessage):
-    """What a task has done: counts, the first rows that it refused, and the file with all of them."""
+    """The answer of a task: counts, the first rows that it refused, and the file with all of them."""
 
     counts: ImportCounts
     refused: list[RefusedEvent]
@@ -101,7 +101,7 @@ class EventsWriter(DataSourceArrowWriter):
 
     @crossing
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was recorded stays: the same rows written again are not recorded again."""
+        """Do nothing: recorded rows stay, and are not recorded again when they are written again."""
 
     def _keep_files(self, names: Iterable[str | None]) -> None:
         """Remove the lists of attempts that do not count."""

@@ -218,7 +218,7 @@ class EventsReader(DataSourceReader):
 
 
 class FilteredReader(EventsReader):
-    """The same where Spark hands filters over."""
+    """A reader to which Spark hands filters over."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         self.selection, left = push_down.narrowed(self.selection, filters)

@@ -67,7 +67,7 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class ExportNote:
-    """What an increment has: beside its files, and the only thing that is remembered."""
+    """The note of one increment. It lies beside the files, and nothing else is remembered."""
 
     history_id: str
     after: tuple[int, ...]
@@ -329,7 +329,7 @@ class ExportFolder:
         return self._jvm.org.apache.hadoop.fs.Path(self.inside(name))
 
     def names(self) -> list[str]:
-        """What is in the folder; nothing if it is not there."""
+        """Return the names in the folder; none if there is no folder."""
         if not self._files.exists(self._root):
             return []
         return [str(each.getPath().getName()) for each in self._files.listStatus(self._root)]

@@ -103,7 +103,7 @@ class Selection:
         return list(range(partition_of(self.lo, partitions), partition_of(self.hi, partitions) + 1))
 
     def wanted(self, partition: int, cut: int, after: int, to: int) -> Wanted:
-        """The same as a replay is asked for it, after one timestamp and up to another."""
+        """Return the selection as a replay takes it, after one timestamp and up to another."""
         from_, to = max(after + 1, self.from_), min(to, self.to - 1)
         return Wanted(partition, cut, from_, to, (self.lo, self.hi), self.entity_type)
 
@@ -131,7 +131,7 @@ class Selection:
         )
 
     def _masks(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
-        """What is judged by what an event's body says: both look at the same batch, so only the last may be left."""
+        """Give one mask for types and tags, which are in the bodies of events."""
         if self.types is not None and self.tags is not None:
             yield pc.and_(_any_type(batch, self.types), _any_tag(batch, self.tags))
         elif self.types is not None:

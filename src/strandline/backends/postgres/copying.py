@@ -99,7 +99,7 @@ class ServerPart:
         return {str(name): int(str(size)) for name, size in found.fetchall()}
 
 
-class Snapshot:
+class SchemaSnapshot:
     """The parts of a schema at one moment."""
 
     def __init__(self, first: Connection, rest: Connection, schemas_: Sequence[PostgresSchema]) -> None:
@@ -148,13 +148,13 @@ class Snapshot:
 
 
 @contextmanager
-def snapshot(url: Url, parts: Sequence[Part], settings: Settings) -> Iterator[Snapshot]:
+def snapshot(url: Url, parts: Sequence[Part], settings: Settings) -> Iterator[SchemaSnapshot]:
     """Look at all parts of a schema at one moment. `SchemaMismatch.version` for a part that is not as declared."""
     with _pool(url, settings) as pool, _connection(pool) as first, _connection(pool) as rest:
         known = _schemas(rest, pool, url, parts, settings)
         for one in known:
             schemas.check(rest, one)
-        found = Snapshot(first, rest, known)
+        found = SchemaSnapshot(first, rest, known)
         found.begin()
         yield found
 

@@ -130,7 +130,7 @@ def _first_connection(
 
 
 def checked_server(connection: Connection, where: str, url: Url, settings: Settings) -> tuple[ServerFacts, str]:
-    """What a server says of itself, and the name of the URL's schema; `Unsupported` for one that is not safe."""
+    """Return what a server says of itself, and the name of the URL's schema; `Unsupported` for one that is not safe."""
     server = server_facts(connection)
     check_server(server, where, accept_power_loss=settings.accept_power_loss)
     name = url.parameters.get("schema", SCHEMA_DEFAULT)

@@ -115,13 +115,13 @@ class FilePart:
 
 
 def damage_in(path: Path) -> list[str]:
-    """What SQLite finds wrong with pages, indexes and rows of a file that nobody has open. It stays as it is."""
+    """Return what SQLite finds wrong with pages, indexes and rows of a file that nobody has open. It stays as it is."""
     with reading(path) as connection:
         return _damage_in(connection)
 
 
 def damage_in_use(path: Path, settings: Settings) -> list[str]:
-    """The same of a file that may be in use: as it is at one moment."""
+    """Return what SQLite finds wrong, at one moment, with a file that may be in use."""
     path = files.real_path(path)
     try:
         with opening(path):

@@ -18,7 +18,7 @@ DEADLINE_S: Final = 0.4
 
 
 class HandlerWorld(Protocol):
-    """Who knows what handlers do."""
+    """The part of a run that knows what handlers do."""
 
     groups: Any
 

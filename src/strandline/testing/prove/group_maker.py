@@ -130,7 +130,7 @@ class GroupProgramMaker:
                 made |= {"on": where, "op": self.chance.choice(wanting), **self.values(), "from": number}
 
     def meddled(self, before: list[dict[str, Any]]) -> dict[str, Any]:
-        """What somebody else writes while a group runs: often where the group did."""
+        """Return what a foreign writer writes while a group runs: often where the group did."""
         made = self.write()
         written = [one for one in before if one.get("op") and "id" in one]
         if written and self.chance.random() < 0.7:
@@ -157,7 +157,7 @@ class GroupProgramMaker:
         return {"e": chance.choice(fitting)} if fitting and chance.random() < 0.7 else {}
 
     def answer(self, before: list[dict[str, Any]], *, chain: bool, fails: bool) -> dict[str, Any]:
-        """What a handler does. Where steps run side by side it does nothing that others could see."""
+        """Return what a handler does. Where steps run side by side, no other step can see it."""
         chance = self.chance
         if chain and chance.random() < 0.45:
             return {"do": "foreign", "call": self.meddled(before), "v": chance.choice((2, 40))}

@@ -36,7 +36,7 @@ GIVES_NO_ANSWER: Final = {"raise": "error", "refuse": "error", "late": "timeout"
 
 @dataclass
 class ModelStepEnd:
-    """What must be seen of a step. A None in `state` is not compared."""
+    """The state that a step must show. A None in `state` is not compared."""
 
     state: str | None = "skipped"
     affected: int | None = None
@@ -51,7 +51,7 @@ class ModelStepEnd:
 
 @dataclass
 class ModelGroupEnd:
-    """What must be seen of a group."""
+    """The state that a group must show."""
 
     state: str
     failed_step: str | None = None
@@ -164,7 +164,7 @@ class ModelGroup:
         )  # fmt: skip
 
     def kept(self) -> list[Place]:
-        """What it holds while it waits for an operator: the rows of steps that are not undone."""
+        """Return what the group holds while it waits for an operator: the rows of steps that are not undone."""
         found: list[Place] = []
         for one, effect in self.done:
             if effect is None or one.undo is not None:
@@ -178,7 +178,7 @@ class ModelGroup:
         return any((one.asks or {}).get("do") == what for one in self.steps)
 
     def places(self) -> list[Place]:
-        """What it may touch."""
+        """Return the places that the group may touch."""
         every = [place for one in self.steps for place in one.places()]
         for one in self.steps:
             backs = [*one.on_failure, *([one.undo] if isinstance(one.undo, dict) else [])]
@@ -447,7 +447,7 @@ class ModelGroup:
         return True
 
     def _firsts(self, on: str, change: RowChange) -> dict[tuple[Any, ...], Any]:
-        """What each cell of a row that the group wrote was before it did."""
+        """Return the value that each cell of a written row had before the group wrote it."""
         found: dict[tuple[Any, ...], Any] = {}
         for one, effect in self.done:
             if effect is None or one.on != on or one.undo is not None:

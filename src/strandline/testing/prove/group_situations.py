@@ -24,7 +24,7 @@ UNDONE: Final = ("aborted", "rolled_back")
 
 
 class SituatedRun(Protocol):
-    """Who runs groups."""
+    """The part of a run that runs groups."""
 
     groups: Any
     kills: Any
@@ -111,7 +111,7 @@ def asked_and_written(run: SituatedRun, shop: SqlShop, on: str, id_: str) -> Non
 
 
 def unreadable(run: SituatedRun, shop: SqlShop, on: str, id_: str) -> None:
-    """What no group can read, and what no log can keep: one group ends, and those behind it run."""
+    """Submit what no group can read and no log can keep: one group ends, and those behind it run."""
     _filled(shop, "odd", "(1, 'x'), (2, CAST(x'ff' AS text))")
     circular: list[Any] = []
     circular.append(circular)
@@ -238,5 +238,5 @@ SITUATIONS: Final[dict[str, Situation]] = {
 
 
 def situations_of(kind: str) -> list[str]:
-    """Those of a kind of targets."""
+    """Return the situations of a kind of targets."""
     return [name for name, one in SITUATIONS.items() if kind in one.kinds]

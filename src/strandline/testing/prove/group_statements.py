@@ -41,7 +41,7 @@ class StepFails(Exception):
 
 @dataclass
 class RowChange:
-    """What became of one row."""
+    """One row before and after a statement."""
 
     table: str
     key: tuple[Any, ...]
@@ -51,7 +51,7 @@ class RowChange:
 
 @dataclass
 class Effects:
-    """What a statement did and returned."""
+    """The rows that a statement changed and returned."""
 
     rows: list[Row] = field(default_factory=list)
     affected: int | None = None
@@ -83,7 +83,7 @@ class ProgramStatement:
 
 
 def value_of(statement: ProgramStatement, spec: Spec) -> Any:
-    """What `:v` is, where no step gives it."""
+    """Return the value of `:v`, where no step gives it."""
     return [spec["id"], spec["id"] + 2] if statement.wants == "list" else spec["k"]
 
 

@@ -54,18 +54,18 @@ class ProgramStep:
 
     @property
     def asks(self) -> Spec | None:
-        """What its handler does, whichever it is."""
+        """Return what the step's handler does, whichever it is."""
         verdicts = [check["ask"] for check in self.checks if isinstance(check, dict)]
         return self.ask or (verdicts[0] if verdicts else None)
 
     def values(self, value: Any) -> dict[str, Any]:
-        """Of the statement's parameters, given at creation."""
+        """Return the values of the statement's parameters that are given at creation."""
         text = "" if self.statement is None else self.statement.text
         every = {**self.spec, "id2": self.spec["id"] + 1, "v": value}
         return {name: every[name] for name in ("id", "id2", "k", "b", "name", "v") if f":{name}" in _spaced(text)}
 
     def places(self) -> list[Place]:
-        """What it may touch, as far as that is known before (3.5)."""
+        """Return what the step may touch, as far as that is known before (3.5)."""
         if self.statement is None or self.on is None:
             return []
         key = tuple(self.spec[name] for name in self.statement.exact) or None
@@ -174,12 +174,12 @@ def _is_check(check: Any, step: ProgramStep) -> bool:
 
 
 def _back_statement(spec: Spec, statements: Mapping[str, ProgramStatement]) -> ProgramStatement | None:
-    """Of a rollback step: one that cannot fail."""
+    """Return the statement of a rollback step: one that cannot fail."""
     return statements.get("name") if spec.get("op") == "name" else None
 
 
 def statements_of(kinds: Mapping[str, str], on: Any) -> Mapping[str, ProgramStatement]:
-    """Those of a target."""
+    """Return the statements of a target."""
     kind = kinds.get(on) if isinstance(on, str) else None
     if kind is None:
         return {}

@@ -106,7 +106,7 @@ class Shop(ABC):
     refusals: tuple[type[Exception], ...] = (apsw.ConstraintError,)
 
     def leftovers(self) -> str:
-        """What a processor that is gone has left open there."""
+        """Return what a processor that is gone has left open there."""
         return ""
 
     @abstractmethod

@@ -42,7 +42,7 @@ BEGAN_US: Final = 1_767_225_600 * 10**6
 
 
 class Stage:
-    """What all hosts of a program share: the time, which passes where something waits, and the seams."""
+    """The parts that all hosts of a program share: the time, which passes where something waits, and the seams."""
 
     def __init__(self, faults: Outage) -> None:
         self.faults, self.now_s = faults, 1000.0
@@ -129,7 +129,7 @@ class OffsetDatabase:
 
 
 class Process:
-    """What a host has open of log, store and offsets. Others of its process share its connection to log and store."""
+    """The open log, store and offsets of a host. Others of its process share its connection to log and store."""
 
     def __init__(self, s: Strandline, url: str, stage: Stage, *, beats: bool) -> None:
         self.s, self.stage, self._beats = s, stage, beats
@@ -160,7 +160,7 @@ class Process:
 
     @property
     def projections(self) -> Projections:
-        """What operators call."""
+        """The operations on projections, as operators call them."""
         return Projections(self.store, self.open_offsets, lambda: (0.0, True))
 
     def kill(self) -> None:

@@ -187,11 +187,11 @@ class Maker:
         return [grown, *purged, killed, *self.looks(), all_]
 
     def looks(self) -> list[Call]:
-        """What shows everything."""
+        """Return a call that shows everything, or none."""
         return [["replay", {}]] if self.chance.random() < 0.5 else []
 
     def snapshot_and_delete(self, key: int) -> list[Call]:
-        """What is in a snapshot is deleted, as services do, and recovered from it."""
+        """Delete what is in a snapshot, as services do, and recover from it."""
         at, to = self.chance.choice((0, -1)), self.chance.choice((0, -1, -1, -2))
         more = [self.grown(key, 1)] if self.chance.random() < 0.5 else []
         return [self.grown(key, 3), ["save_snapshot", {"key": key, "at": at, "state": self.chance.randint(1, 99)}],
@@ -486,7 +486,7 @@ class Run:
         self.tried(lambda: self.journal.mark(self.model(key).key))
 
     def tried(self, call: Callable[[], Any]) -> Any:
-        """What a call gives; None where a part is away."""
+        """Return what a call gives; None where a part is away."""
         try:
             return call()
         except Unavailable as error:
@@ -899,7 +899,7 @@ def _whole(recovery: Any) -> tuple[Any, list[Any]]:
 
 
 def _tried(call: Callable[[], Any]) -> Any:
-    """What a call gives, or the error that a caller must expect."""
+    """Return what a call gives, or the error that a caller must expect."""
     try:
         return call()
     except (SeqNrConflict, InvalidInput, Unavailable) as error:

@@ -153,7 +153,7 @@ class KeyModel:
         return ("appended", begin, begin + len(events) - 1)
 
     def delete_answer(self, to: int, *, reset: bool) -> int | None:
-        """What `delete` returns; None if it does nothing."""
+        """Return what `delete` returns; None if it does nothing."""
         life = self.life()
         if life is None:
             return to if reset else None

@@ -21,7 +21,7 @@ class Difference(AssertionError):
 
 @dataclass(frozen=True)
 class Program:
-    """What is run: on which back-end, with which settings and limits, and the calls."""
+    """A program: the back-end, settings and limits that it runs with, and its calls."""
 
     part: str
     on: str
@@ -30,7 +30,7 @@ class Program:
     limits: dict[str, float] = field(default_factory=dict)
 
     def with_calls(self, calls: list[Call]) -> Self:
-        """The same with other calls."""
+        """Return this program with other calls."""
         return replace(self, calls=calls)
 
     def to_json(self) -> str:
@@ -39,11 +39,11 @@ class Program:
 
     @classmethod
     def of_json(cls, text: str) -> Self:
-        """What `to_json` printed."""
+        """Return the program that `to_json` printed."""
         return cls(**json.loads(text))
 
     def command(self) -> str:
-        """What runs it again."""
+        """Return the command that runs it again."""
         return f"strandline prove {self.part} --program {shlex.quote(self.to_json())}"
 
     def __str__(self) -> str:

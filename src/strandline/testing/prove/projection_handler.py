@@ -21,7 +21,7 @@ class Effect(NamedTuple):
 
 
 class Told(Protocol):
-    """What a handler asks its program."""
+    """The questions that a handler asks its program."""
 
     stage: Stage
     upsets: int
@@ -39,7 +39,7 @@ class Told(Protocol):
 
 
 class Handler:
-    """What one generation does with events."""
+    """The handler of one generation."""
 
     def __init__(self, told: Told, generation: int) -> None:
         self._told, self._generation = told, generation

@@ -43,7 +43,7 @@ class Handed(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What the product shows of a generation."""
+    """A generation as the product shows it."""
 
     letters: Mapping[Place, str]
     """By event, why."""
@@ -55,7 +55,7 @@ class Shown(NamedTuple):
 
 @dataclass
 class Book:
-    """What is known of one generation of a projection, since it began or was begun anew."""
+    """The facts about one generation of a projection since it began, or was begun anew."""
 
     exactly_once: bool
     tries: int = 1
@@ -86,7 +86,7 @@ class Book:
     # ------------------------------------------------------------ what is wrong
 
     def wrong(self, ever: Mapping[Place, Due], there: Collection[Place], shown: Shown) -> Iterator[tuple[str, str]]:
-        """What is wrong when nothing is left to be done: `ever` is what was recorded, `there` what the store has."""
+        """Give what is wrong once nothing is left to be done. `ever` was recorded, `there` is in the store."""
         yield from self.wrong_handed(ever)
         yield from self.wrong_letters(ever, shown)
         done = {one.place for one in self.handed}
@@ -103,7 +103,7 @@ class Book:
                 yield "lost", f"{place} was never handed over"
 
     def wrong_handed(self, ever: Mapping[Place, Due]) -> Iterator[tuple[str, str]]:
-        """What must hold at any time: nothing is invented, repeated without a reason, or out of its key's order."""
+        """Give what is wrong at any time: an event invented, repeated without a reason, or out of its key's order."""
         before: dict[Place, int] = {}
         last: dict[str, tuple[int, int]] = {}
         for place, content, upsets in self.handed:

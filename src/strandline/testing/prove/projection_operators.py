@@ -24,7 +24,7 @@ class OperatedRun(HostedRun):
     # ------------------------------------------------------------ operators
 
     def ask(self, call: Callable[[], Any]) -> Any:
-        """What an operator's call gives; None if it cannot be done now."""
+        """Return what an operator's call gives; None if it cannot be done now."""
         try:
             return call()
         except (Unavailable, LeaseHeld, Conflict, NotFound):
@@ -153,7 +153,7 @@ class OperatedRun(HostedRun):
         return self.tables.effects(self.upsets) if self.exactly_once else self.effects
 
     def count(self) -> None:
-        """What begins anew begins behind what was done so far."""
+        """Note what was done so far: a generation that begins anew begins behind it."""
         self.counted = len(self.done_so_far()), len(self.failures)
 
     def ever(self) -> dict[Place, Due]:
@@ -176,7 +176,7 @@ class OperatedRun(HostedRun):
         return found
 
     def there(self) -> set[Place]:
-        """What the store has of them now."""
+        """Return the places of the source's events that the store has now."""
         models = list(self.keys.values())
         if self.by_tag:
             found = [row.event for row in tag_rows(models, TAGS[0], self.pointers(), self.partitions)]
@@ -194,7 +194,7 @@ class OperatedRun(HostedRun):
         )
 
     def look_at(self, row: Any) -> Shown:
-        """What the product shows of a generation."""
+        """Return a generation as the product shows it."""
         places = {(*place[:2], due.number): place for place, due in self.ever().items()}
 
         def seq_nr(key: str, life: int, number: int) -> Place:

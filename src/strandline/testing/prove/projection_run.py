@@ -82,7 +82,7 @@ class Run(OperatedRun):
             self.at_switch = None
 
     def keep(self, row: Any, effects: list[Effect]) -> Kept:
-        """What is known of a generation, brought up to now; begun anew where the product began anew."""
+        """Return the facts about a generation, brought up to now; begun anew where the product began anew."""
         kept = self.generations.get(row.id)
         if kept is None or kept.epoch != row.epoch:
             book = Book(self.exactly_once, after=row.start if kept is None or self.begun_at is None else self.begun_at)
@@ -202,7 +202,7 @@ class Run(OperatedRun):
         return now is not None and now.number == life
 
     def check_left(self) -> None:
-        """Nobody runs: no host, no owner, nothing of old epochs but what goes with the next deletion run."""
+        """Check that nobody runs: no host, no owner, nothing of old epochs but what goes with the next deletion run."""
         for row in self.tables.projections():
             owned = [one for one in self.tables.ranges(row) if one.owner is not None]
             hosts = self.tables.hosts(row)

@@ -57,13 +57,13 @@ class Tables:
             return sorted(self._store.hosts(tx, row.id))
 
     def effects(self, upsets: int) -> list[Effect]:
-        """What handlers wrote in the transactions that save."""
+        """Return what handlers wrote in the transactions that save."""
         found = self._rows(f"SELECT generation, key, life, seq_nr, content FROM {self.effect} ORDER BY n")  # noqa: S608
         return [Effect(generation, (key, life, number), content, upsets)
                 for generation, key, life, number, content in found]  # fmt: skip
 
     def state(self, name: str) -> tuple[Any, ...]:
-        """What changes while something is done."""
+        """Return everything that changes while something is done."""
         rows = self.projections()
         return (
             [(row.id, row.state, row.epoch, row.paused, row.target_ranges) for row in rows if row.name == name],

@@ -30,7 +30,7 @@ class Maker(journal.Maker):
     """Makes calls of a journal, and queries."""
 
     def how(self) -> dict[str, Any]:
-        """What a query is asked with."""
+        """Return the arguments of a query."""
         chance = self.chance
         by_tag = chance.random() < 0.5
         return {
@@ -202,13 +202,13 @@ class Run(journal.Run):
         return min(int(pointer.timestamp) for pointer in pointers)
 
     def due(self, how: dict[str, Any], after: Any) -> list[tuple[Any, Event, int]]:
-        """What is there behind a place, up to the strandline."""
+        """Return the events behind a place, up to the strandline."""
         bound = self.bound(how)
         rows = [row for row in self.rows(how) if row[0][0] <= bound and (after is None or row[0] > after)]
         return self.lasting(how, rows)
 
     def lasting(self, how: dict[str, Any], rows: list[tuple[Any, Event, int]]) -> list[tuple[Any, Event, int]]:
-        """Of a store that is in part ahead of its pointers, the rows that will be there when those have come as far:
+        """Return the rows that will still be there when the pointers of a store have come as far as its rows:
         the others may be hidden already."""
         if not self.torn:
             return rows

@@ -43,7 +43,7 @@ class Failure:
 
 @dataclass
 class Proof:
-    """What was run on one back-end: programs, calls, differences, rare paths."""
+    """The record of a run on one back-end: programs, calls, differences, rare paths."""
 
     part: str
     on: str

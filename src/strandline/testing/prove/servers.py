@@ -36,7 +36,7 @@ class Servers:
         return self._urls[name]
 
     def keep(self, name: str, made: Callable[[], T], close: Callable[[T], object] = lambda kept: None) -> T:
-        """What programs use one after the other, made by the first of them and closed at the end."""
+        """Return what programs use one after the other; the first makes it, and the end closes it."""
         if name not in self._kept:
             self._kept[name] = made()
             self._ends.callback(close, self._kept[name])

@@ -564,7 +564,7 @@ class Run:
 
     @property
     def base(self) -> int:
-        """What dates are shown after."""
+        """Return the time (µs) from which dates are counted."""
         return 1_767_225_600 * US
 
     def check_dead(self) -> None:

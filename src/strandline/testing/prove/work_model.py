@@ -193,7 +193,7 @@ class WorkModel:
         self.ids = {add: id_ if of == number else of for add, of in self.ids.items()}
 
     def ready(self, now: int) -> list[Entry]:
-        """What is due, in order (W15)."""
+        """Return the entries that are due, in order (W15)."""
         due = [
             one for one in self.entries
             if not one.claimed and not one.behind and not one.expired(now) and one.date <= now
@@ -201,7 +201,7 @@ class WorkModel:
         return sorted(due, key=lambda one: (one.priority, one.date, one.id))
 
     def claim(self, now: int, limit: int, *, handed_out: bool) -> tuple[list[Entry], bool]:
-        """What a cursor gets, by whether its pass has handed something out, and what is true of its pass then."""
+        """Return a cursor's entries, and whether its pass has handed something out by then."""
         if self.paused:
             return [], handed_out
         self.record(now)

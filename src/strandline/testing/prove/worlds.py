@@ -54,7 +54,7 @@ class Outage(Faults):
         self._meanwhile, self._left = (point, act), nth
 
     def calm(self) -> None:
-        """Nobody does anything meanwhile any more."""
+        """End what others do meanwhile."""
         self._meanwhile = None
 
     def reached(self, point: str) -> None:
@@ -151,7 +151,7 @@ class World(ABC):
         return None
 
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
-        """What stands in a table of the store; None where nobody can look."""
+        """Return the rows of a table of the store; None where nobody can look."""
         return None
 
     def close(self) -> None:
