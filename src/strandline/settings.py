@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Self, TypedDict
 
 from strandline.errors import InvalidInput, Unsupported, received, shown
 
@@ -26,15 +26,41 @@ def cores() -> int:
 
 
 def within(default: Any, least: float, most: float, **more: Any) -> Any:
+    """Declare a number with its bounds."""
     return field(default=default, metadata={"least": least, "most": most, **more})
 
 
 def one_of(default: str | None, *allowed: str) -> Any:
+    """Declare a word, and the words that it may be."""
     return field(default=default, metadata={"allowed": allowed})
 
 
+def judged(default: Any, check: Callable[[str, Any], Any]) -> Any:
+    """Declare a value that a function of its name and value checks and returns."""
+    return field(default=default, metadata={"check": check})
+
+
+class CheckedSettings:
+    """The base of each class of settings, whose fields say what is allowed (`within`, `one_of`, `judged`)."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], beside: Sequence[str] = ()) -> Self:
+        """Return settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range.
+
+        `beside` are names of other arguments, which may be what was meant.
+        """
+        made = cls(**checked_settings(cls, given, beside))
+        made._complete(given)
+        return made
+
+    def _complete(self, given: Mapping[str, Any]) -> None:
+        """Refuse values that do not go together, and set what follows from them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(CheckedSettings):
     """One value per setting. Durations are seconds, sizes are bytes."""
 
     partitions: int | None = within(None, 1, 1024, kind=int)
@@ -83,11 +109,6 @@ class Settings:
     append_bytes_max: int = within(8 * MIB, 1, 16 * MIB)
     metadata_bytes_max: int = within(64 * 1024, 1, 8 * MIB)
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
-        """Settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
-        return cls(**checked_settings(cls, given))
-
 
 class GivenSettings(TypedDict, total=False):
     """The settings as `connect` takes them, for type checkers; a test compares both. Seconds may be a timedelta."""
@@ -128,11 +149,8 @@ class GivenSettings(TypedDict, total=False):
 
 
 def checked_settings(kind: Any, given: Mapping[str, Any], beside: Sequence[str] = ()) -> dict[str, Any]:
-    """Values for the fields of a class of settings (`within`, `one_of`); `InvalidInput.setting` as above.
-
-    `beside` are names of other arguments, which may be what was meant.
-    """
-    known = {f.name: f for f in fields(kind)}
+    """Return values for the fields of a class of settings, as `CheckedSettings.of` checks them."""
+    known = {f.name: f for f in fields(kind) if f.init}
     checked = {}
     for name, value in given.items():
         if name not in known:
@@ -156,6 +174,8 @@ def _check(rules: Mapping[str, Any], name: str, given: Any, default: Any) -> Any
     value = given
     if value is None and default is None:
         return None
+    if "check" in rules:
+        return rules["check"](name, value)
     if "allowed" in rules:
         if value not in rules["allowed"]:
             raise _refused(name, "unknown value", " or ".join(rules["allowed"]), value)

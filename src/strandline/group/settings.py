@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from strandline.settings import MIB, checked_settings, one_of, within
+from strandline.settings import MIB, CheckedSettings, one_of, within
 
 WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
 """Retries wait so long, doubling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class GroupSettings(CheckedSettings):
     """The settings of a stream's groups. Durations are seconds, sizes are bytes."""
 
     lease_s: float = within(5.0, 1, 300)
@@ -33,9 +31,3 @@ class GroupSettings:
     barrier_keep_s: float = within(604_800.0, 3600, 10**8)
     history_keep_s: float | None = within(None, 86_400, 3 * 10**9)
     clock_ahead_max_s: float = within(10.0, 0, 3600)
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> GroupSettings:
-        """Return settings from names and values; `InvalidInput.setting` for the first that is unknown or out of
-        range."""
-        return cls(**checked_settings(cls, given))

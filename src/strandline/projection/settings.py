@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from strandline.errors import invalid
 from strandline.query.settings import GivenSliceSettings, SliceSettings, check_searching
 from strandline.query.times import time_us
-from strandline.settings import checked_settings, one_of, within
+from strandline.settings import judged, one_of, within
 from strandline.urls import check_sql_url
 
 START: Final = ("beginning", "now")
@@ -44,6 +44,21 @@ class GivenProjectionSettings(GivenSliceSettings, total=False):
     generation: int
 
 
+def _start(name: str, given: object) -> str | int:
+    if isinstance(given, str) and given in START:
+        return given
+    if not isinstance(given, datetime | int) or isinstance(given, bool):
+        raise invalid("setting", name, "unknown value", allowed="beginning, now or a time", got=given)
+    return time_us(given, name)
+
+
+def _sql_url(name: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise invalid("setting", name, "no URL", allowed="the URL of an SQL database", got=given)
+    check_sql_url(name, given)
+    return given
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionSettings(SliceSettings):
     """How a projection reads, as a query by slices does, and how it hands over. Durations are seconds."""
@@ -68,45 +83,24 @@ class ProjectionSettings(SliceSettings):
     parked_keys_max: int = within(1000, 0, 10**6)
     isolation: str = one_of("repeatable_read", "read_committed", "repeatable_read", "serializable")
     """Of a handler's transaction on PostgreSQL; SQLite has one writer at a time."""
-    start: str | int = "beginning"
-    offset_store: str | None = None
+    start: str | int = judged("beginning", _start)
+    offset_store: str | None = judged(None, _sql_url)
     feed: bool = False
     """Whether events also come straight from the log, before the pipeline has carried them."""
     generation: int = within(1, 1, 2**31)
     grouped: bool = field(default=False, init=False)
     """Whether the handler gets lists."""
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any], beside: Sequence[str] = ()) -> ProjectionSettings:
-        """Settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
-        rest = dict(given)
-        start, offset_store = rest.pop("start", "beginning"), rest.pop("offset_store", None)
-        if not (isinstance(start, str) and start in START):
-            if not isinstance(start, datetime | int) or isinstance(start, bool):
-                raise invalid("setting", "start", "unknown value", allowed="beginning, now or a time", got=start)
-            start = time_us(start, "start")
-        if offset_store is not None and not isinstance(offset_store, str):
-            raise invalid("setting", "offset_store", "no URL", allowed="the URL of an SQL database", got=offset_store)
-        if offset_store is not None:
-            check_sql_url("offset_store", offset_store)
-        if "grouped" in rest:
-            raise invalid("setting", "grouped", "unknown setting", allowed="group_size", got=rest["grouped"])
-        made = cls(**checked_settings(cls, rest, beside), start=start, offset_store=offset_store)
-        if made.restart_max_s < made.restart_min_s:
-            raise invalid(
-                "setting",
-                "restart_max_s",
-                "below restart_min_s",
-                allowed="restart_min_s or more",
-                got=made.restart_max_s,
-            )
-        check_searching(given, use_strandline=made.use_strandline)
-        if not made.use_strandline and made.delete_after_s < made.back_track_period_s:
-            allowed = f"back_track_period_s ({made.back_track_period_s:g}) or more"
-            raise invalid("setting", "delete_after_s", "too short", allowed=allowed, got=made.delete_after_s)
-        object.__setattr__(made, "grouped", any(name in given for name in GROUPED))
-        for name in ONE_BY_ONE if made.grouped else ():
+    def _complete(self, given: Mapping[str, Any]) -> None:
+        if self.restart_max_s < self.restart_min_s:
+            allowed = "restart_min_s or more"
+            raise invalid("setting", "restart_max_s", "below restart_min_s", allowed=allowed, got=self.restart_max_s)
+        check_searching(given, use_strandline=self.use_strandline)
+        if not self.use_strandline and self.delete_after_s < self.back_track_period_s:
+            allowed = f"back_track_period_s ({self.back_track_period_s:g}) or more"
+            raise invalid("setting", "delete_after_s", "too short", allowed=allowed, got=self.delete_after_s)
+        object.__setattr__(self, "grouped", any(name in given for name in GROUPED))
+        for name in ONE_BY_ONE if self.grouped else ():
             if name in given:
                 allowed, hint = "not with lists", "one list is one transaction, or one save: give group_size alone"
                 raise invalid("setting", name, "given with group_size", allowed=allowed, got=given[name], hint=hint)
-        return made

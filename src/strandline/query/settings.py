@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
 from strandline.errors import invalid
-from strandline.settings import checked_settings, within
+from strandline.settings import CheckedSettings, within
 
 OFF: Final = "off"
 SEARCHING: Final = ("eventual_consistency_delay_s", "back_track_interval_s", "back_track_period_s")
@@ -16,7 +16,7 @@ SEARCHING: Final = ("eventual_consistency_delay_s", "back_track_interval_s", "ba
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceSettings:
+class SliceSettings(CheckedSettings):
     """How a query by slices reads. Durations are seconds."""
 
     page_size: int = within(500, 1, 1000)
@@ -34,12 +34,8 @@ class SliceSettings:
     back_track_period_s: float = within(120.0, 1, 3600)
     """How far behind it."""
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any], beside: Sequence[str] = ()) -> SliceSettings:
-        """Settings from names and values; `beside` are names of the query's other arguments."""
-        made = cls(**checked_settings(cls, given, beside))
-        check_searching(given, use_strandline=made.use_strandline)
-        return made
+    def _complete(self, given: Mapping[str, Any]) -> None:
+        check_searching(given, use_strandline=self.use_strandline)
 
 
 class GivenSliceSettings(TypedDict, total=False):

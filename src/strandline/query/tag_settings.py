@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
 from strandline.query.settings import OFF, SEARCHING, check_searching
-from strandline.settings import checked_settings, within
+from strandline.settings import CheckedSettings, judged, within
 
 MAX: Final = "max"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagSettings:
+class TagSettings(CheckedSettings):
     """One value per setting of a query. Durations are seconds."""
 
-    first_time_bucket: str = "auto"
-    """The first bucket to read, as text that `bucket_start` reads."""
+    first_time_bucket: str = judged("auto", lambda _, given: given)
+    """The first bucket to read, as text that `bucket_start` reads, and refuses, for the store's size of buckets."""
     refresh_interval_s: float = within(0.25, 0.01, 60)
     page_size: int = within(1000, 1, 1000)
     keys_in_memory_max: int = within(100_000, 1000, 2**31)
@@ -29,14 +29,8 @@ class TagSettings:
     back_track_interval_s: float | str = within(1.0, 0.01, 3600, word=OFF)
     back_track_period_s: float | str = within(5.0, 0.001, 10**9, word=MAX)
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any], beside: Sequence[str] = ()) -> TagSettings:
-        """Return settings from names and values, else `InvalidInput.setting`; `beside` are names of other arguments."""
-        first_time_bucket = given.get("first_time_bucket", "auto")
-        rest = {name: value for name, value in given.items() if name != "first_time_bucket"}
-        made = cls(**checked_settings(cls, rest, beside), first_time_bucket=first_time_bucket)
-        check_searching(given, (*SEARCHING, "new_key_scan_timeout_s"), use_strandline=made.use_strandline)
-        return made
+    def _complete(self, given: Mapping[str, Any]) -> None:
+        check_searching(given, (*SEARCHING, "new_key_scan_timeout_s"), use_strandline=self.use_strandline)
 
 
 class GivenTagSettings(TypedDict, total=False):

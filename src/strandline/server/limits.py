@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from strandline.server.frame import FrameError
-from strandline.settings import MIB, checked_settings, within
+from strandline.settings import MIB, CheckedSettings, within
 
 KIB: Final = 1024
 METERED_MAX: Final = 10_000
@@ -18,7 +18,7 @@ METERED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpLimits:
+class HttpLimits(CheckedSettings):
     """The limits of a client's requests. Durations are seconds, sizes are bytes."""
 
     body_bytes_max: int | None = within(None, 1, 64 * MIB, kind=int)
@@ -37,11 +37,6 @@ class HttpLimits:
     """Requests of one token that are under way at once, open streams among them."""
     token_requests_per_s: float = within(100.0, 0.1, 1_000_000)
     """Requests of one token; as many may come at once."""
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> HttpLimits:
-        """Return limits from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
-        return cls(**checked_settings(cls, given))
 
 
 class RequestMeter:

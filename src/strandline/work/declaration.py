@@ -10,7 +10,7 @@ import base64
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from strandline.errors import InvalidInput, invalid, shown, unusable
-from strandline.settings import MIB, SECONDS_MAX, checked_settings, one_of, within
+from strandline.settings import MIB, SECONDS_MAX, CheckedSettings, one_of, within
 from strandline.sql.api import TEMPLATE
 from strandline.values import payloads
 from strandline.work.dates import date_us
@@ -36,7 +36,7 @@ _TABLE_SETTINGS: Final = "table_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkSettings:
+class WorkSettings(CheckedSettings):
     """One value per setting of a work journal. Durations are seconds, sizes are bytes."""
 
     merge: str = one_of("key", "key", "none")
@@ -90,7 +90,7 @@ class WorkDeclaration:
             allowed = f"{name} or {SHARED}"
             raise invalid("setting", "tables", "unknown value", allowed=allowed, got=settings["tables"])
         given = {known: value for known, value in settings.items() if known != "tables"}
-        self.settings = WorkSettings(**checked_settings(WorkSettings, given), tables=settings.get("tables") or name)
+        self.settings = replace(WorkSettings.of(given), tables=settings.get("tables") or name)
         self.given = frozenset(settings)
         """The settings that it names: those of a shared set of tables change only so."""
 
