@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 
 def now_us() -> int:
-    """Microseconds since 1970."""
+    """Return the time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def time_text(timestamp: int | None, *, digits: int = 6) -> str:
-    """Microseconds as a date and time, UTC, with so many digits of a second."""
+    """Return microseconds as a date and time, UTC, with so many digits of a second."""
     if not timestamp:
         return "-"
     try:
@@ -24,7 +24,7 @@ def time_text(timestamp: int | None, *, digits: int = 6) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration, as precise as somebody who looks at it needs."""
+    """Return a duration, as precise as somebody who looks at it needs."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:

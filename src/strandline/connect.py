@@ -93,12 +93,13 @@ class Strandline:
         return self._urls
 
     def strandline(self) -> int:
-        """Every event recorded up to this time (µs) is in the store; 0 while a partition was never replicated."""
+        """Return the time (µs) up to which every event is in the store; 0 while a partition was never replicated."""
         self.check()
         return strandline_of(self.store.pointers())
 
     def by_slices(self, entity_type: str, lo: int, hi: int, **how: Unpack[GivenSliceQuery]) -> SliceFeed:
-        """Events of an entity type in slices `lo`..`hi`, by (timestamp, seq_nr, key), each once. A context manager.
+        """Return events of an entity type in slices `lo`..`hi`, by (timestamp, seq_nr, key), each once. A context
+        manager.
 
             with s.by_slices("order", 0, 1023) as events: ...                      all that is in the store now
             with s.by_slices("order", 0, 255, after=offset, live=True) as events:  from an offset on, without end
@@ -120,7 +121,7 @@ class Strandline:
         named: Mapping[str, Callable[..., Group]] | None = None,
         **settings: Any,
     ) -> Groups:
-        """Event groups of a stream, on databases that are named here.
+        """Return event groups of a stream, on databases that are named here.
 
             groups = s.groups(targets={"shop": "sqlite:shop.db"}, handlers={"price": price})
 
@@ -161,12 +162,12 @@ class Strandline:
         return made
 
     def streams(self) -> list[StreamStatus]:
-        """How the streams of event groups stand, those of which the pipeline has carried something."""
+        """Return how the streams of event groups stand, those of which the pipeline has carried something."""
         self.check()
         return streams_of(self.journal, lambda group: load(self.journal, group))
 
     def _box(self, name: str) -> WorkJournal:
-        """A work journal that takes messages of event groups."""
+        """Return a work journal that takes messages of event groups."""
         journal = self.work(name)
         if (journal.columns.key, journal.columns.data) != (mail.KEY, mail.DATA):
             raise NotFound(
@@ -214,7 +215,7 @@ class Strandline:
         return found
 
     def work(self, declaration: WorkDeclaration | str, *, url: str | None = None) -> WorkJournal:
-        """A work journal: by its declaration, made if it is not there, or by its name, which must be there.
+        """Return a work journal: by its declaration, made if it is not there, or by its name, which must be there.
 
             mails = s.work(WorkDeclaration("mails", key={"order": "int"}, data={"to": "text"}, lease_s=60))
 
@@ -226,7 +227,7 @@ class Strandline:
         return self._work.open(declaration, url)
 
     def by_tag(self, tag: str, **how: Unpack[GivenTagQuery]) -> TagFeed:
-        """Events with this tag, of all keys, in one order, each once. An iterator, and a context manager.
+        """Return events with this tag, of all keys, in one order, each once. An iterator, and a context manager.
 
             with s.by_tag("blue") as events: ...                             all that is in the store now
             with s.by_tag("blue", after=offset, live=True) as events: ...    from an offset on, without end
@@ -358,12 +359,13 @@ def _opens_work(urls: Urls, settings: Settings, clock: Callable[[], int] | None)
 
 
 def parts() -> dict[str, Part]:
-    """The parts that URLs may name, by the fields of `urls.Urls`: `schema show` and `schema upgrade` know these."""
+    """Return the parts that URLs may name, by the fields of `urls.Urls`: `schema show` and `schema upgrade` know
+    these."""
     return {"log": Part("log", "strandline.log"), "store": part_of(), "work": WORK, "projections": PART}
 
 
 def no_work_url() -> Unsupported:
-    """Where a work journal is asked for, and no SQL database is named that it could be in."""
+    """Return the error for a work journal where no SQL database is named that it could be in."""
     return Unsupported(
         "work: no SQL database is named for work journals",
         code="work_url",
@@ -396,7 +398,7 @@ def _find_store(url: Url, settings: Settings, clock: Callable[[], int] | None) -
 
 
 def _check_pair(log: Log, store: Store, urls: Urls | None) -> None:
-    """A store never continues from a log that was replaced, emptied or put back to an older state."""
+    """Refuse a store beside a log that was replaced, emptied or put back to an older state."""
     stored = store.settings
     if stored.log_id != log.log_id:
         names = f"{urls.log} is not the log of the store at {urls.store}" if urls else "this is not the store's log"

@@ -243,7 +243,7 @@ class Unsupported(StrandlineError):
 
 
 def shown(value: object, limit: int = 100) -> str:
-    """A value as an error shows it: escaped, and never long."""
+    """Return a value as an error shows it: escaped, and never long."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except Exception:  # noqa: BLE001 (a caller's own __repr__ may do anything)
@@ -257,7 +257,8 @@ _DOUBTFUL = re.compile(r"\s{0,100}|[\s+-]{0,9}[0-9][0-9_.eE+-]{0,80}\s{0,9}|None
 
 
 def received(value: object) -> str:
-    """A value as an error says that it came: a text that could be taken for a number, or not be seen, in quotes."""
+    """Return a value as an error says that it came: a text that could be taken for a number, or not be seen, in
+    quotes."""
     return repr(value) if isinstance(value, str) and _DOUBTFUL.fullmatch(value) else shown(value)
 
 
@@ -277,7 +278,7 @@ def counted(number: int, noun: str) -> str:
 def invalid(
     code: str, field: str, wrong: str, *, allowed: str, got: object, hint: str = "", **facts: Any
 ) -> InvalidInput:
-    """An `InvalidInput` in the form that every interface shows: what, why, what is allowed, what came."""
+    """Return an `InvalidInput` in the form that every interface shows: what, why, what is allowed, what came."""
     message = f"{field}: {wrong}; allowed {allowed}; got {received(got)}"
     return InvalidInput(message, code=code, hint=hint or f"give {allowed}", field=field, **facts)
 
@@ -295,12 +296,12 @@ def unknown(what: str, given: str, known: Iterable[str], *, code: str = "option"
 
 
 def closed(what: object) -> InvalidInput:
-    """The error for a call after `close`."""
+    """Return the error for a call after `close`."""
     return InvalidInput(f"{what} is closed", code="closed", hint="connect again")
 
 
 def used_after_fork(what: object) -> Unsupported:
-    """The error for a call in a forked child of the process that opened it."""
+    """Return the error for a call in a forked child of the process that opened it."""
     return Unsupported(
         f"{what} was opened before a fork, by the parent of this process",
         code="used_after_fork",
@@ -310,7 +311,8 @@ def used_after_fork(what: object) -> Unsupported:
 
 
 def unusable_files(files: Mapping[str, str], why: str) -> InvalidInput:
-    """The error for files of certificates and keys, by the parameters that name them, as all back-ends give it."""
+    """Return the error for files of certificates and keys, by the parameters that name them, as all back-ends give
+    it."""
     names, wanted = " and ".join(files), "&".join(f"{name}=FILE" for name in files)
     return invalid(
         "url_parameter",
@@ -323,13 +325,13 @@ def unusable_files(files: Mapping[str, str], why: str) -> InvalidInput:
 
 
 def unusable(path: object, why: object) -> Unavailable:
-    """The error for a file or folder that cannot be opened or made."""
+    """Return the error for a file or folder that cannot be opened or made."""
     hint = "check that it is there and that this user may read and write it and its folder"
     return Unavailable(f"cannot use {path}: {why}", code="away", hint=hint, path=str(path))
 
 
 def unreachable(product: str, where: str, why: str, hint: str = "", **facts: Any) -> Unavailable:
-    """The error for a server that could not be reached to begin with, in the form that all back-ends share."""
+    """Return the error for a server that could not be reached to begin with, in the form that all back-ends share."""
     return Unavailable(
         f"{where}: {product} cannot be reached: {why}",
         code="away",
@@ -354,5 +356,5 @@ def meaning(text: str, reasons: Iterable[tuple[str, str, str]]) -> tuple[str, st
 
 
 def no_answer(timeout_s: float) -> str:
-    """Why a server that never said a word is `unreachable`."""
+    """Return why a server that never said a word is `unreachable`."""
     return f"no answer within {timeout_s:g} s"

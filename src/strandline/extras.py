@@ -38,7 +38,7 @@ _REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)[^;]*;.*extra\s*==\s*['"](?P<extr
 
 
 def install(extra: str = "") -> str:
-    """The command that installs this package, with an extra, from where it was installed before."""
+    """Return the command that installs this package, with an extra, from where it was installed before."""
     source = _source()
     where, wanted = str(source.get("url", "")), f"[{extra}]" if extra else ""
     if where.startswith("file:"):
@@ -50,7 +50,7 @@ def install(extra: str = "") -> str:
 
 
 def _source() -> dict[str, Any]:
-    """Where this package was installed from, if that was no index of packages."""
+    """Return where this package was installed from, if that was no index of packages."""
     from importlib import metadata
 
     try:
@@ -61,7 +61,7 @@ def _source() -> dict[str, Any]:
 
 
 def installed(package: str) -> str | None:
-    """The version of a package, without importing it."""
+    """Return the version of a package, without importing it."""
     from importlib import metadata
 
     try:
@@ -97,14 +97,14 @@ def _found(module: str) -> bool:
 
 
 def not_installed(error: Exception) -> Unsupported | None:
-    """Our error for a package of an extra that is not there; None for anything else, which is a bug."""
+    """Return our error for a package of an extra that is not there; None for anything else, which is a bug."""
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     extra = PACKAGES.get(package)
     return None if extra is None else absent(extra, package)
 
 
 def absent(extra: str, *packages: str) -> Unsupported:
-    """The error for packages of an extra that are not there."""
+    """Return the error for packages of an extra that are not there."""
     are = "is" if len(packages) == 1 else "are"
     return Unsupported(
         f"{', '.join(packages)} {are} not installed; needed for {USES[extra]}",

@@ -144,7 +144,7 @@ def _append(state: State, action: Append, place: Place, rules: FoldRules) -> tup
 
 
 def extended(head: Head, ids: tuple[bytes, ...], digest: str, place: Place) -> Head | None:
-    """The head after more plain appends: as `fold` leaves it when they come one after the other.
+    """Return the head after more plain appends: as `fold` leaves it when they come one after the other.
 
     Plain: one event, a generated id, and nothing else said. `ids` begin with that of the append that `head` comes from;
     `digest` and `place` are the last one's. None if one of them may be a repeat or has no number left: ask `fold`.
@@ -195,7 +195,7 @@ def _new_head(place: Place, *, life: int, seq_nr: int, delete_to: int, segment_s
 
 
 def remembered(given: tuple[Remembered, ...], generated: Remembered | None, append_id: str) -> Remembered | None:
-    """The append of this id, if it is one of those that a head remembers."""
+    """Return the append of this id, if it is one of those that a head remembers."""
     if generated is not None and generated[0] == append_id:
         return generated
     for answer in given:
@@ -205,5 +205,5 @@ def remembered(given: tuple[Remembered, ...], generated: Remembered | None, appe
 
 
 def segment_of(seq_nr: int, segment_size: int) -> int:
-    """The segment of an event, from 0."""
+    """Return the segment of an event, from 0."""
     return (seq_nr - 1) // segment_size

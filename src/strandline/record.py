@@ -102,7 +102,7 @@ class BadValue(Exception):
 
 
 def encode_header(action: Action) -> bytes:
-    """The header of an action, checksum included."""
+    """Return the header of an action, checksum included."""
     if type(action) is Append and action[3:] == (False, action[4], None, None, KEEP_EXPIRY, None):
         key = action[0].encode()
         if not _quoted(key):  # most appends; the same bytes in a third of the time
@@ -112,12 +112,13 @@ def encode_header(action: Action) -> bytes:
 
 
 def sealed(body: bytes) -> bytes:
-    """A header with its checksum in front."""
+    """Return a header with its checksum in front."""
     return b'%s%08x",%s' % (HEADER_START, zlib.crc32(body), body[1:])
 
 
 def decode_header(data: bytes | None) -> Action:
-    """The action of a header. `BadHeader` if it is not ours or broken, `SchemaMismatch.version` if it is newer."""
+    """Return the action of a header. `BadHeader` if it is not ours or broken, `SchemaMismatch.version` if it is
+    newer."""
     if data and len(data) <= PLAIN_BYTES_MAX and (plain := _PLAIN(data)):
         crc, key, events, append_id, digest = plain.groups()
         if crc == b"%08x" % zlib.crc32(data[HEADER_SIGNED_AT:], HEADER_OPENED):
@@ -159,7 +160,8 @@ def derived(records: Iterable[Record], before: int) -> list[Record]:
 
 
 def time_of(timestamp: int, header: bytes | None, before: int) -> int:
-    """The timestamp of one of them, for which the log's clock says this one, behind a record of timestamp `before`."""
+    """Return the timestamp of one of them, for which the log's clock says this one, behind a record of timestamp
+    `before`."""
     found = timestamp if timestamp > before else before + 1
     if header is not None and _AT_LEAST in header:
         return max(found, at_least_of(header))
@@ -312,7 +314,7 @@ def _key_of(written: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def _events_of(data: bytes) -> tuple[EventHeader, ...]:
-    """Events without payload, parsed once for many appends of the same types and tags."""
+    """Return events without payload, parsed once for many appends of the same types and tags."""
     events = orjson.loads(data)
     if not events:
         raise ValueError(events)
@@ -331,7 +333,7 @@ def _number(value: Any, least: int) -> int | None:
 
 
 def encode_value(contents: Sequence[tuple[int, bytes, bytes | None]]) -> bytes:
-    """The value of an append."""
+    """Return the value of an append."""
     if len(contents) == 1 and contents[0][2] is None:  # most appends
         form, payload, _ = contents[0]
         length = len(payload) | LENGTH_TOP if form == JSON else len(payload)
@@ -351,7 +353,7 @@ def encode_value(contents: Sequence[tuple[int, bytes, bytes | None]]) -> bytes:
 
 
 def decode_value(data: bytes | None, count: int) -> list[Content]:
-    """The contents of an append of `count` events; `BadValue("undecodable")` if they cannot be read."""
+    """Return the contents of an append of `count` events; `BadValue("undecodable")` if they cannot be read."""
     size = 5 + 8 * count
     if data is None or not size <= len(data) <= VALUE_BYTES_MAX:
         raise BadValue("undecodable")
@@ -396,7 +398,8 @@ def event_count(values: Iterable[bytes]) -> int:
 
 
 def tag_count(headers: bytes, appends: int, events: int) -> int:
-    """About how many tags the events of these headers have, without reading them: exactly, where appends say no more.
+    """Return about how many tags the events of these headers have, without reading them: exactly, where appends say no
+    more.
 
     In the header of a plain append four strings follow another one, and a list that begins with a string follows
     something once for each event but the first. All others that there are belong to tags.
@@ -429,7 +432,7 @@ def digest_input(event: EventHeader) -> bytes:
 
 
 def read_contents(action: Append, value: bytes | None) -> list[Content]:
-    """The contents of a recorded append, verified; `BadValue` says why they cannot be had."""
+    """Return the contents of a recorded append, verified; `BadValue` says why they cannot be had."""
     events = action.events
     contents = decode_value(value, len(events))
     if content_digest(events, action.headers, value or b"") != action.digest:

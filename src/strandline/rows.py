@@ -85,7 +85,7 @@ class PartitionBatch:
 
 
 def event_cells(action: Append, place: Place, effect: EventsAppended, contents: Sequence[Content]) -> list[Any]:
-    """The events of an accepted append, as a reader gets them (`EventCells`, as plain tuples).
+    """Return the events of an accepted append, as a reader gets them (`EventCells`, as plain tuples).
 
     Damaged ones have contents without payload and their own form.
     """
@@ -117,7 +117,7 @@ def event_rows(
 
 @lru_cache(maxsize=8192)
 def life_of(key: str, number: int) -> Life:
-    """A life, made once for many events."""
+    """Return a life, made once for many events."""
     return Life(key, number)
 
 

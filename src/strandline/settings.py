@@ -160,7 +160,7 @@ def checked_settings(kind: Any, given: Mapping[str, Any], beside: Sequence[str] 
 
 
 def unknown_setting(name: str, given: object, known: Sequence[str]) -> InvalidInput:
-    """The error for a name that is none of those that are known."""
+    """Return the error for a name that is none of those that are known."""
     if near := difflib.get_close_matches(shown(name), known, n=1):
         return _refused(name, "unknown setting", near[0], given, f"did you mean {near[0]}?")
     hint = "known settings: " + " ".join(sorted(known))
@@ -206,7 +206,8 @@ def _refused(name: str, wrong: str, allowed: str, got: object, hint: str = "") -
 
 
 def parse_setting(name: str, text: str) -> Any:
-    """A setting as a command line gives it: text becomes a number or a truth value where the setting wants one."""
+    """Return a setting as a command line gives it: text becomes a number or a truth value where the setting wants
+    one."""
     known = {f.name: f for f in fields(Settings)}
     if name not in known or "allowed" in known[name].metadata:
         return text

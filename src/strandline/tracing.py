@@ -141,7 +141,7 @@ class _Spans:
         return spanned
 
     def _one_of_many(self, one: Any) -> Any:
-        """An append of many, with the context; one that is none is left to be refused."""
+        """Return an append of many, with the context; one that is none is left to be refused."""
         if not isinstance(one, (tuple, list)) or not 2 <= len(one) <= 3:
             return one
         key, events, *how = one
@@ -149,7 +149,7 @@ class _Spans:
         return (key, self._with_context(events, given), *how)
 
     def _with_context(self, events: Any, how: dict[str, Any]) -> Any:
-        """These events with the context of now in their metadata; what is none of ours is left to be refused."""
+        """Return these events with the context of now in their metadata; what is none of ours is left to be refused."""
         if how.get("append_id") is not None or not isinstance(events, (list, tuple)):
             return events
         carrier: dict[str, str] = {}
@@ -163,7 +163,7 @@ class _Spans:
         return spanned
 
     def _reading(self, key: Any, events: Iterator[Any]) -> Iterator[Any]:
-        """The span lasts from the first event to the last, and is nobody's parent: its reader works in between."""
+        """Read within a span from the first event to the last. It is nobody's parent: its reader works in between."""
         span, count, error = self._tracer.start_span("strandline read", attributes=_of_key(key)), 0, None
         try:
             for event in events:
@@ -199,7 +199,7 @@ class _Spans:
         return self._tracer.start_as_current_span("strandline handler", context, attributes=attributes)
 
     def _context_of(self, event: Any) -> Context | None:
-        """The context that an event carries; None without one, or if it cannot be read."""
+        """Return the context that an event carries; None without one, or if it cannot be read."""
         try:
             metadata = event.metadata or {}
         except Corrupt:

@@ -97,7 +97,8 @@ def urls_of(
     work: str | None = None,
     projections: str | None = None,
 ) -> Urls:
-    """Where log and store are; `InvalidInput` for a URL that cannot be meant, `Unavailable.away` for hidden places."""
+    """Return where log and store are; `InvalidInput` for a URL that cannot be meant, `Unavailable.away` for hidden
+    places."""
     try:
         found = _urls_of(url, log, store)
         beside = {
@@ -144,7 +145,8 @@ def _check_file(name: str, parsed: Url) -> None:
 
 
 def target_of(name: str, url: str) -> Url:
-    """Where a target of event groups is: a SQLite URL names the file itself. Refused as those of `urls_of` are."""
+    """Return where a target of event groups is: a SQLite URL names the file itself. Refused as those of `urls_of`
+    are."""
     field_ = f"targets.{name}"
     if isinstance(url, str) and url.startswith("lww:") and url != "lww:":
         return Url("lww", name=url.removeprefix("lww:"), text=url)  # for tests, and no scheme of anything else
@@ -158,7 +160,7 @@ def target_of(name: str, url: str) -> Url:
 
 
 def sql_url(field_: str, url: object) -> Url:
-    """The URL of an SQL database, other than log and store; a SQLite one names the file itself."""
+    """Return the URL of an SQL database, other than log and store; a SQLite one names the file itself."""
     parsed = _parse(field_, url, SQL)
     _check_file(field_, parsed)
     return parsed
@@ -178,12 +180,12 @@ def is_loopback(host: str) -> bool:
 
 
 def masked(url: str) -> str:
-    """A URL as it may be printed: without its password."""
+    """Return a URL as it may be printed: without its password."""
     return _USER_INFO.sub(r"\1***@", url)
 
 
 def _both(url: str) -> Urls:
-    """One URL for both."""
+    """Return one URL for both."""
     parsed = _parse("url", url, SCHEMES)
     if parsed.scheme not in ALONE:
         what, other = ("log", "store") if parsed.scheme in LOGS else ("store", "log")

@@ -173,11 +173,12 @@ class WorkJournal(Awaited):
         return cast(PlainWorkJournal, self._plain).settings
 
     def cursor(self, owner: str | None = None) -> Cursor:
-        """Something that claims, under a name."""
+        """Return a cursor, which claims under a name."""
         return Cursor(self._plain.cursor(owner), self._threads)
 
     async def claim_of(self, id: int, fence: int) -> Claim:  # noqa: A002 (as everywhere in this API)
-        """A claim by the numbers that it was handed out with: for who has them from another process."""
+        """Return a claim by the numbers that it was handed out with: for a caller that has them from another
+        process."""
         return Claim(await self._claim_of(id, fence), self._threads)
 
     async def done_many(self, claims: Sequence[Claim], *, tx: object = None) -> list[Literal["done", "lost"]]:
@@ -221,7 +222,7 @@ class Handle(NamedTuple):
     groups: Groups
 
     async def wait(self, timeout_s: float = 30.0) -> Outcome:
-        """Its outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
+        """Return the group's outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
         return await self.groups.wait(self.id, timeout_s)
 
 
@@ -324,21 +325,21 @@ class Strandline(Awaited):
     _work = called(PlainStrandline.work)
 
     def by_slices(self, entity_type: str, lo: int, hi: int, **how: Unpack[GivenSliceQuery]) -> Stream[RecordedEvent]:
-        """Events of an entity type in slices `lo`..`hi`, as `strandline.Strandline.by_slices` gives them."""
+        """Return events of an entity type in slices `lo`..`hi`, as `strandline.Strandline.by_slices` gives them."""
         return Stream(partial(self._plain.by_slices, entity_type, lo, hi, **how))
 
     def by_tag(self, tag: str, **how: Unpack[GivenTagQuery]) -> Stream[TaggedEvent]:
-        """Events with a tag, as `strandline.Strandline.by_tag` gives them."""
+        """Return events with a tag, as `strandline.Strandline.by_tag` gives them."""
         return Stream(partial(self._plain.by_tag, tag, **how))
 
     async def work(self, declaration: WorkDeclaration | str, *, url: str | None = None) -> WorkJournal:
-        """A work journal: by its declaration, made if it is not there, or by its name, which must be there."""
+        """Return a work journal: by its declaration, made if it is not there, or by its name, which must be there."""
         return WorkJournal(await self._work(declaration, url=url), self._threads)
 
     def groups(
         self, stream: str = "default", *, handlers: Mapping[str, Callable[[Any], Any]] | None = None, **how: Any
     ) -> Groups:
-        """Event groups of a stream, as the plain `groups` gives them; handlers may be coroutine functions."""
+        """Return event groups of a stream, as the plain `groups` gives them; handlers may be coroutine functions."""
         known = {name: plain_handler(handler) for name, handler in (handlers or {}).items()}
         return Groups(self._plain.groups(stream, handlers=known, **how), self._threads)
 
@@ -380,7 +381,7 @@ class Connecting:
         return self._connected().__await__()
 
     def __getattr__(self, name: str) -> Any:
-        """Only a name that an open connection has is looked for by mistake."""
+        """Refuse a name that an open connection has: this connection is not open yet."""
         if name in ("journal", *vars(Strandline)) and not name.startswith("_"):
             raise InvalidInput(
                 f"{name}: this connection is not open yet",

@@ -94,7 +94,7 @@ class Stream(Generic[E]):
         self._wake()
 
     def _read(self) -> None:
-        """The thread: reads until there is no more, or nobody wants it any more."""
+        """Read, in the stream's thread, until there is no more, or nobody wants it any more."""
         try:
             self._plain = self._open()
             if self._closed:  # before `aclose` could see what to close
@@ -154,7 +154,7 @@ def _bound(call: Callable[..., R], plain_: Any) -> Callable[..., R]:
 
 
 def called(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A call that runs in one of the threads."""
+    """Return a call that runs in one of the threads."""
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
@@ -169,7 +169,7 @@ def called(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
 
 
 def waited(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A call that waits for something: in a thread of its own, so that those who wait keep nobody else waiting."""
+    """Return a call that waits for something: in a thread of its own, so that it keeps no other call waiting."""
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
@@ -179,7 +179,7 @@ def waited(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
 
 
 def run_of(call: Callable[[Any], None]) -> Callable[[Any], Coroutine[Any, Any, None]]:
-    """A call that runs until it is told to stop: cancelled, it stops, and is waited for."""
+    """Return a call that runs until it is told to stop: cancelled, it stops, and is waited for."""
 
     @wraps(call)
     async def awaited(self: Any, /) -> None:
@@ -260,7 +260,7 @@ def _relay_of(loop: asyncio.AbstractEventLoop) -> LoopRelay:
 
 
 def sent(call: Callable[Concatenate[Any, P], Future[R]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A call that gives a future and does not wait."""
+    """Return a call that gives a future and does not wait."""
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
@@ -271,7 +271,7 @@ def sent(call: Callable[Concatenate[Any, P], Future[R]]) -> Callable[Concatenate
 
 
 def streamed(call: Callable[Concatenate[Any, P], Iterator[E]]) -> Callable[Concatenate[Any, P], Stream[E]]:
-    """A call that gives an iterator; what is wrong with its arguments is told with the first event."""
+    """Return a call that gives an iterator; what is wrong with its arguments is told with the first event."""
 
     @wraps(call)
     def opened(self: Any, /, *given: P.args, **named: P.kwargs) -> Stream[E]:
@@ -281,7 +281,8 @@ def streamed(call: Callable[Concatenate[Any, P], Iterator[E]]) -> Callable[Conca
 
 
 def plain_handler(handler: Callable[[Any], Any], given: Callable[[Any], Any] = lambda one: one) -> Callable[[Any], Any]:
-    """A handler that a thread can call: a coroutine function runs in the loop that runs now, while the thread waits."""
+    """Return a handler that a thread can call: a coroutine function runs in the loop that runs now, while the thread
+    waits."""
     if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(type(handler).__call__):
         return handler
     loop = asyncio.get_running_loop()

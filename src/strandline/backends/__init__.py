@@ -31,7 +31,7 @@ _MODULES: Final = {
 
 
 def backend_of(url: Url) -> Backend:
-    """The back-end of a URL's scheme; `Unsupported` if its client library is not installed."""
+    """Return the back-end of a URL's scheme; `Unsupported` if its client library is not installed."""
     library = LIBRARIES.get(url.scheme)
     if library is not None:
         try:

@@ -65,5 +65,5 @@ def no_sql(url: Url, part: Part) -> Unsupported:
 
 
 def by_rules_of(log: Log, settings: Settings) -> Settings:
-    """Settings for a store: where the log folds by itself both go by the same rules."""
+    """Return settings for a store: where the log folds by itself both go by the same rules."""
     return settings if log.rules is None else replace(settings, **log.rules._asdict())

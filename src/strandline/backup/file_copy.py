@@ -34,7 +34,7 @@ def copy(place: JournalDatabase, folder: Path, settings: Settings, told: Told) -
 
 
 def rows(database: DatabaseCopy, folder: Path, part: Part, statement: str, values: Any = ()) -> list[Any]:
-    """The rows of a statement of a part in a copied file."""
+    """Return the rows of a statement of a part in a copied file."""
     (file,) = database.files
     with copying.reading(folder / file.name) as connection:
         return FilePart(connection, part).rows(statement, values)
@@ -69,7 +69,7 @@ def copy_to(file: Path, path: Path) -> None:
 
 
 def path_of(place: JournalDatabase) -> Path:
-    """The file of a place."""
+    """Return the file of a place."""
     if place.url.path is None:
         raise ValueError(f"{place.url} names no file")
     return place.url.path

@@ -48,7 +48,7 @@ def load(manifest: BackupManifest, folder: Path, made: Path, told: Told) -> None
 
 
 def heads_of(made: Path, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
-    """The states that a loaded log of a server kept of keys, and the keys whose state is damaged."""
+    """Return the states that a loaded log of a server kept of keys, and the keys whose state is damaged."""
     by_digest = {key_digest(key): key for key in keys}
     states: dict[str, State] = {}
     damaged: set[str] = set()
@@ -133,7 +133,7 @@ def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _rows(path: Path, file: FileCopy) -> Iterator[dict[str, Any]]:
-    """The rows of a table, by the names of their columns."""
+    """Yield the rows of a table, by the names of their columns."""
     names, readers = list(file.columns), [_reader(kind) for kind in file.columns.values()]
     with path.open("rb") as data:
         if _exactly(data, len(SIGNATURE), file) != SIGNATURE:

@@ -125,7 +125,7 @@ class BackupManifest:
 
 
 def read_manifest(folder: Path) -> BackupManifest:
-    """The manifest of a backup; `Corrupt.half_copied` for a folder that has none, or a damaged one."""
+    """Return the manifest of a backup; `Corrupt.half_copied` for a folder that has none, or a damaged one."""
     try:
         written = (folder / NAME).read_bytes()
     except FileNotFoundError:
@@ -205,7 +205,7 @@ def damaged_files(folder: Path, manifest: BackupManifest, told: Told) -> Iterabl
 
 
 def digest_of(path: Path) -> tuple[int, str]:
-    """The bytes in a file, and their SHA-256."""
+    """Return the bytes in a file, and their SHA-256."""
     digest, size = sha256(), 0
     with path.open("rb") as file:
         while data := file.read(CHUNK):
@@ -215,7 +215,7 @@ def digest_of(path: Path) -> tuple[int, str]:
 
 
 def open_new(path: Path) -> Any:
-    """A new file that its owner alone may read, opened for writing."""
+    """Return a new file that its owner alone may read, opened for writing."""
     return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb")
 
 

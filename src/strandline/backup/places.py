@@ -37,7 +37,8 @@ class JournalDatabase(NamedTuple):
 
 
 def places_of(urls: Urls) -> list[JournalDatabase]:
-    """The databases of a journal, in the order in which they are copied; parts in one database are copied at once.
+    """Return the databases of a journal, in the order in which they are copied; parts in one database are copied at
+    once.
 
     `Unsupported.backup` for what is no SQL database.
     """
@@ -60,7 +61,7 @@ def places_of(urls: Urls) -> list[JournalDatabase]:
 
 
 def there(place: JournalDatabase, settings: Settings) -> JournalDatabase:
-    """The place with those of its parts of which anything is there."""
+    """Return the place with those of its parts of which anything is there."""
     backend = backend_of(place.url)
 
     def is_there(part: Part) -> bool:

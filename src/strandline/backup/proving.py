@@ -182,7 +182,7 @@ def _check_files(urls: Urls, settings: Settings, report: VerifyReport, told: Tol
 
 
 def _extent(wrong: str) -> str:
-    """Where SQLite says that something is wrong."""
+    """Return where SQLite says that something is wrong."""
     return wrong.splitlines()[0].removeprefix("*** ").removesuffix(" ***").partition(":")[0][:100]
 
 

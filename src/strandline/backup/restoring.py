@@ -76,7 +76,7 @@ def restore(
 
 
 def _places(urls: Urls, manifest: BackupManifest) -> list[JournalDatabase]:
-    """Where the copied parts go, in the order of copies; `Unsupported.backup` if they cannot go there."""
+    """Return where the copied parts go, in the order of copies; `Unsupported.backup` if they cannot go there."""
     copies = manifest.parts
     found = []
     for place in places_of(urls):

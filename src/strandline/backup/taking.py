@@ -144,7 +144,7 @@ def _copied(place: JournalDatabase, folder: Path, settings: Settings, told: Told
 
 
 def _manifest(copied: list[Copied]) -> BackupManifest:
-    """The manifest of what was copied. `Unavailable.serialization` where the copies do not belong together."""
+    """Return the manifest of what was copied. `Unavailable.serialization` where the copies do not belong together."""
     log = next(one for one in copied if "log" in one.database.parts)
     store = next(one for one in copied if "store" in one.database.parts)
     log_fixed, store_fixed = log.database.parts["log"].fixed, store.database.parts["store"].fixed

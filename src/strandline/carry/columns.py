@@ -96,7 +96,7 @@ NOTHING: Final = Plain((), (), (), (), (), (), (), (), ())
 
 
 def plain_of(records: Sequence[Record], partitions: int) -> tuple[Plain, Sequence[Record]]:
-    """The plain appends among the records of a partition, and the others."""
+    """Return the plain appends among the records of a partition, and the others."""
     runs: dict[Any, list[int]] = {}
     others: set[str | None] = set()
     columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
@@ -129,7 +129,7 @@ def plain_of(records: Sequence[Record], partitions: int) -> tuple[Plain, Sequenc
 def _checked(
     placed: Sequence[int], keys: Sequence[Any], headers: Sequence[Any], values: Sequence[Any], partitions: int
 ) -> tuple[Sequence[EventHeader], Sequence[bytes], Sequence[int], set[int]]:
-    """Events, ids and forms of records, and the rows of those that are not plain."""
+    """Return events, ids and forms of records, and the rows of those that are not plain."""
     count = len(keys)
     wrong: set[int] = set()
     odd: set[int] = set()
@@ -273,7 +273,7 @@ class _Numbered:
         self.seeds: list[int] = []
 
     def add(self, key: str, effect: EventsAppended, count: int, segment_size: int) -> None:
-        """A run of a key, the first event of which came to this."""
+        """Add a run of a key, the first event of which came to this."""
         first, _, prev, number = effect
         life, numbers = life_of(key, number), range(first, first + count)
         self.keys += [key] * count
@@ -295,7 +295,7 @@ class _Numbered:
         forms: Sequence[int],
         clock: Sequence[int],
     ) -> list[EventRow]:
-        """The rows, with what their records say."""
+        """Return the rows, with what their records say."""
         offsets, payloads = map(_offset_of, records), map(_payload, map(_value_of, records))
         bodies = plain_bodies(self.seq_nrs, self.prevs, forms, partition, offsets, clock, ids, events, payloads)
         made: list[EventRow] = []
@@ -321,7 +321,7 @@ def _segments(first: int, count: int, size: int) -> list[int]:
 def _folded(
     plain: Plain, key: str, start: int, end: int, clock: Sequence[int], state: State, rules: FoldRules
 ) -> tuple[Head, EventsAppended] | None:
-    """The head after a run, and what came of its first append; None if it must go one by one."""
+    """Return the head after a run, and what came of its first append; None if it must go one by one."""
     partition, offset, _, _, header, _, _, _, _ = plain.records[start]
     events, digest = (plain.events[start],), _digest(header).decode()
     action = new_tuple(Append, (key, events, plain.ids[start].hex(), False, digest, None, None, KEEP_EXPIRY, None))
@@ -364,7 +364,7 @@ def _unhexed(digits: bytes) -> bytes | None:
 
 
 def _differing(found: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
-    """The rows where two columns differ."""
+    """Return the rows where two columns differ."""
     if found == wanted:
         return []
     return [row for row, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other]

@@ -71,7 +71,7 @@ def _runs(members: Sequence[Member]) -> Iterator[Sequence[Member]]:
 
 
 def _told(run: Sequence[Member], *, first: bool, last: tuple[int, int] | None) -> tuple[int | None, int]:
-    """The number that a run begins with, as most say it, and how much that weighs."""
+    """Return the number that a run begins with, as most say it, and how much that weighs."""
     votes: Counter[int] = Counter()
     for at, (seq_nr, _, told, *_) in enumerate(run):
         if last is not None and seq_nr == last[0]:

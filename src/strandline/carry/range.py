@@ -126,7 +126,8 @@ def carry_range(
 
 
 def _pieces(records: list[Record], position: int, bytes_max: int) -> Iterator[tuple[list[Record], int]]:
-    """Records up to a position, cut where they take more than so much memory; each piece with its own position."""
+    """Yield records up to a position, cut where they take more than so much memory; each piece with its own
+    position."""
     if len(records) < 2 or _size_of(records) <= bytes_max:
         yield records, position
         return
@@ -137,7 +138,7 @@ def _pieces(records: list[Record], position: int, bytes_max: int) -> Iterator[tu
 
 
 def _size_of(records: Sequence[Record]) -> int:
-    """About how much memory it takes to carry these: their bytes, and what their events and tag rows become."""
+    """Return about how much memory it takes to carry these: their bytes, and what their events and tag rows become."""
     headers, values = b"".join(filter(None, map(_header_of, records))), list(filter(None, map(_value_of, records)))
     size = sum(map(len, values))
     events = min(event_count(values), size // 8)
@@ -202,7 +203,7 @@ def _carry(
 
 
 def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], tuple[int, SchemaMismatch] | None]:
-    """Actions of records up to the first of a newer version, which comes with its offset."""
+    """Return actions of records up to the first of a newer version, which comes with its offset."""
     decoded = []
     for record in records:
         partition, offset, _, written, header, _, _, _, _ = record
@@ -239,7 +240,7 @@ def prepare(
     plain: Plain = NOTHING,
     views: Sequence[View] = (),
 ) -> PartitionBatch:
-    """The batch of a range, folded on what the store had of its keys. Pure."""
+    """Return the batch of a range, folded on what the store had of its keys. Pure."""
     seen = look.pointer
     batch = PartitionBatch(pointer=seen)
     states: dict[str, State] = {**look.states, **look.unfinished}
@@ -299,7 +300,7 @@ def prepare(
 
 
 def _followed(plain: Plain, decoded: Sequence[Decoded], views: Sequence[View]) -> set[str]:
-    """The keys of which views want more than the head: who follows one of their events, or a purge."""
+    """Return the keys of which views want more than the head: who follows one of their events, or a purge."""
     following = [view.follows for view in views if any(table.looked_up for table in view.tables)]
     if not following:
         return set()
@@ -314,7 +315,8 @@ def _followed(plain: Plain, decoded: Sequence[Decoded], views: Sequence[View]) -
 
 
 def _times(range_: CarriedRange, seen: Pointer) -> list[int]:
-    """The timestamps that all readers see, record by record; those that are carried already have none to speak of."""
+    """Return the timestamps that all readers see, record by record; those that are carried already have none to speak
+    of."""
     if range_.exact:
         return [record[2] for record in range_.records]
     times = []

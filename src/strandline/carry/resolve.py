@@ -151,7 +151,7 @@ def _retry(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, hea
 
 
 def _tag_rows(store: Store, row: EventRow) -> list[TagRow]:
-    """The rows of an event in the views of its tags."""
+    """Return the rows of an event in the views of its tags."""
     found = [tag_row_at(store, tag, (row.timestamp, row.key, row.seq_nr)) for tag in row.event.tags]
     return [tag_row for tag_row in found if tag_row is not None]
 

@@ -137,7 +137,7 @@ class TagMender:
     def _look(
         self, partition: int, keys: Sequence[str]
     ) -> tuple[Pointer, dict[str, tuple[Head, TagProgress | None, bool]]]:
-        """The pointer, and of keys that live their head and progress, and whether that could be read."""
+        """Return the pointer, and of keys that live their head and progress, and whether that could be read."""
         try:
             look = self._store.look(partition, keys, keys)
         except Corrupt:
@@ -250,7 +250,7 @@ class TagMender:
             from_ = page.rows[-1][0] + 1
 
     def _tagged(self, body: bytes) -> int | None:
-        """The timestamp of an event that has the tag."""
+        """Return the timestamp of an event that has the tag."""
         try:
             parts = parts_of(body)
         except struct.error:
@@ -258,7 +258,7 @@ class TagMender:
         return parts.timestamp if self._tag in parsed_tags(body[parts.tags_at : parts.headers_at]) else None
 
     def _places(self, life: Life, head: Head, progress: TagProgress | None) -> dict[int, tuple[int, int]]:
-        """Timestamp and number by seq_nr, where a table tells them."""
+        """Return timestamp and number by seq_nr, where a table tells them."""
         if not self._partitioned:
             return {}
         size, found = head.segment_size, {}
@@ -277,7 +277,7 @@ class TagMender:
         return found
 
     def _rows(self, life: Life, journal: KeyFacts, places: dict[int, tuple[int, int]]) -> list[ExaminedRow]:
-        """The rows of a key and life, as far as the store can tell where they are."""
+        """Return the rows of a key and life, as far as the store can tell where they are."""
         if self._partitioned:
             told = {(told.timestamp, seq_nr) for seq_nr, told in journal.tagged.items()}
             return self._rows_at(life, told | {(timestamp, seq_nr) for seq_nr, (timestamp, _) in places.items()})
@@ -292,7 +292,7 @@ class TagMender:
         return found
 
     def _rows_at(self, life: Life, places: set[tuple[int, int]]) -> list[ExaminedRow]:
-        """Rows at these places (timestamp, seq_nr), and at those that their links name."""
+        """Return rows at these places (timestamp, seq_nr), and at those that their links name."""
         found: list[ExaminedRow] = []
         asked: set[tuple[int, int]] = set()
         while left := sorted(places - asked):
@@ -323,7 +323,8 @@ class TagMender:
         progress: TagProgress | None,
         head: Head,
     ) -> tuple[list[Member], list[int | None]]:
-        """The events of the key under the tag, in their order, with their numbers; None where nothing proves one."""
+        """Return the events of the key under the tag, in their order, with their numbers; None where nothing proves
+        one."""
         told_to = head.seq_nr if progress is None else progress.seq_nr
         placed = [
             seq_nr for seq_nr in places
@@ -354,7 +355,7 @@ class TagMender:
         linked: tuple[int | None, int, int],
         standing: ExaminedRow | None,
     ) -> tuple[Any, ...] | None:
-        """All of a row but its event; None if nobody knows where the row before it was."""
+        """Return all of a row but its event; None if nobody knows where the row before it was."""
         seq_nr, timestamp, *_ = member
         before, linked_at, linked_nr = linked
         if number == 1:
@@ -367,7 +368,7 @@ class TagMender:
         return (*place, row_digest(*place, seq_nr), seq_nr)
 
     def _moved(self, standing: ExaminedRow, place: tuple[Any, ...], mending: Mending) -> None:
-        """A row that the journal does not have is written anew with what it stands for."""
+        """Write anew a row that the journal does not have, with what it stands for."""
         row = standing.row
         there = tag_row_at(self._store, self._tag, (row.timestamp, row.key, row.seq_nr))
         if there is None:
@@ -383,7 +384,7 @@ class TagMender:
     def _from_journal(
         self, life: Life, head: Head, wanted: dict[int, tuple[Any, ...]], kept: dict[int, ExaminedRow]
     ) -> Iterator[Mending]:
-        """Rows of events that the journal has, in pieces."""
+        """Yield rows of events that the journal has, in pieces."""
         if not wanted:
             return
         mending = Mending.none()
@@ -458,7 +459,7 @@ class TagMender:
     # ------------------------------------------------------------ row by row
 
     def spans(self, count: int) -> list[tuple[int, int]]:
-        """The view cut by time, for so many walks: first and last bucket of each."""
+        """Return the view cut by time, for so many walks: first and last bucket of each."""
         if self._partitioned:
             buckets = next(iter(self._bucket_pages()), [])
             first = buckets[0] if buckets else None
@@ -529,7 +530,7 @@ class TagMender:
         return found
 
     def _at_home(self, row: TagRow, found: ExaminedRow) -> TagRow:
-        """A row at the place that its body says."""
+        """Return a row at the place that its body says."""
         bucket = found.timestamp // self._bucket_us
         return resealed(row._replace(bucket=bucket, timestamp=found.timestamp, seq_nr=found.seq_nr))
 
@@ -540,7 +541,8 @@ class TagMender:
     def _unaccounted(
         self, partition: int, rows: Sequence[TagRow]
     ) -> tuple[Pointer, list[TagRow], list[tuple[TagRow, int]], int]:
-        """Rows that must go: of ended lives, and where rows are found by their places, those that belong elsewhere.
+        """Return rows that must go: of ended lives, and where rows are found by their places, those that belong
+        elsewhere.
 
         Then those, with their segments, whose place was lost; and how many are of a life of which the store knows
         nothing, neither that it is there nor that it is over: its head may be lost.
@@ -578,7 +580,7 @@ class TagMender:
         )
 
     def _place_of(self, row: TagRow, segment: int) -> int | None:
-        """When the row of this number is said to be."""
+        """Return when the row of this number is said to be."""
         whose = (row.key, row.life, segment, self._tag)
         places = self._store.scan(PLACES, whose, after=(row.seq_nr - 1,), to=row.seq_nr, limit=1).rows
         return places[0][1] if places and places[0][0] == row.seq_nr else None

@@ -118,7 +118,7 @@ class Process:
             self._orders.flush()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Its exit code; None if it has not ended by then."""
+        """Wait for the end; return the exit code, or None if it has not ended by then."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._keeper.wait(timeout_s)
             self._ended()

@@ -100,7 +100,7 @@ def _add(to: typer.Typer, panel: str, *functions: Callable[..., int | None], com
 
 @cache
 def app() -> typer.Typer:
-    """All commands."""
+    """Return the command line with all its commands."""
     top = _group("An event journal: record events, carry them into a store, read them.")
     top.callback()(_top)
     _add(top, "Record", record.append, look.read, look.head, record.mark, record.delete, record.purge)
@@ -206,7 +206,7 @@ def _let_go_of_stdout() -> None:
 
 
 def _settle_streams() -> None:
-    """Text that a terminal's encoding lacks is shown escaped; a warning is one line."""
+    """Let text that a terminal's encoding lacks be shown escaped, and a warning on one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -18,7 +18,7 @@ from strandline.values.written import duration_of, whole_number
 
 
 def key_of(text: str, field: str = "KEY") -> Key:
-    """A key as the shell gives it; most who get it wrong forgot the quotes."""
+    """Return a key as the shell gives it; most who get it wrong forgot the quotes."""
     if "|" not in text:
         raise invalid(
             "key_type",
@@ -38,21 +38,21 @@ def limit_of(text: str, most: int = LIMIT_MAX, field: str = "--limit") -> int:
 
 
 def seq_nr(text: str | None, field: str) -> int | None:
-    """A seq_nr, or nothing."""
+    """Return a seq_nr, or nothing."""
     if text is None:
         return None
     return whole_number(text, field, code="seq_nr_range", allowed="1..2^63-1")
 
 
 def expected_seq_nr(text: str | None) -> int | None:
-    """Where the journal must be: 0 means that there must be none."""
+    """Return where the journal must be: 0 means that there must be none."""
     if text is None:
         return None
     return whole_number(text, "--expected", code="seq_nr_range", allowed="0..2^63-1")
 
 
 def time_of(text: str | None, field: str, clock: Callable[[], int] = now_us) -> datetime | int | None:
-    """A time, also `+10m` from now by this clock; or nothing."""
+    """Return a time, also `+10m` from now by this clock; or nothing."""
     return None if text is None else written.time_of(text, field, clock)
 
 

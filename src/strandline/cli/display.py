@@ -39,7 +39,7 @@ class Display(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None: ...
 
     def show(self, progress: Progress) -> None:
-        """A batch ended, or is under way. Raises `OSError` if nobody reads any more."""
+        """Show a batch that ended, or is under way. Raises `OSError` if nobody reads any more."""
 
 
 class CarriedTotals:
@@ -74,7 +74,7 @@ def strandline_text(progress: Progress, now: int) -> str:
 
 
 def progress_line(progress: Progress, now: int) -> str:
-    """A batch as one line."""
+    """Return a batch as one line."""
     rate = progress.events / progress.seconds if progress.seconds > 0 else 0.0
     done = f"{counted(progress.events, 'event')} in {seconds_text(progress.seconds)} ({rate:,.0f}/s)"
     if progress.under_way:

@@ -84,7 +84,7 @@ def core() -> Iterator[Finding]:
 
 
 def machine(folder: Path) -> Iterator[Finding]:
-    """Cores, memory, and the disk under a folder."""
+    """Yield cores, memory, and the disk under a folder."""
     yield Finding("cores", "ok", str(cores()))
     yield _memory()
     yield _checked("file system", lambda: _file_system(folder))
@@ -111,7 +111,7 @@ def spark() -> Iterator[Finding]:
 
 
 def others() -> Iterator[Finding]:
-    """The extras, each with what it lacks."""
+    """Yield the extras, each with what it lacks."""
     for extra, use in extras.EXTRAS.items():
         lacking = extras.lacking(extra)
         if lacking:
@@ -180,7 +180,7 @@ def _java() -> str:
 
 
 def _folder_of(options: Options) -> Path:
-    """Where the files are, or would be: the nearest folder that exists."""
+    """Return where the files are, or would be: the nearest folder that exists."""
     scheme, _, rest = (options.places.get("url") or options.places.get("store") or "").partition(":")
     folder = Path(rest or ".") if scheme == "sqlite" else Path()
     while not folder.is_dir() and folder != folder.parent:
@@ -189,7 +189,7 @@ def _folder_of(options: Options) -> Path:
 
 
 def journal(options: Options) -> Iterator[Finding]:
-    """The client libraries of a journal, whether it opens, and how it is: log and store each, if they are two."""
+    """Yield the client libraries of a journal, whether it opens, and how it is: log and store each, if they are two."""
     if not options.places:
         return
     try:
@@ -244,7 +244,7 @@ def _opened_store(url: Url, settings: Settings) -> str:
 
 
 def _opened(options: Options, parts: list[StatusSection], *, partitions: bool = False) -> str:
-    """Both, and that they belong together; and what else is there."""
+    """Open the journal, check that its parts belong together, and return how it is; and say what else is there."""
     with options.connect() as s:
         _check_copies(s)
         status = s.status()

@@ -15,12 +15,12 @@ INPUT_FACTOR = 6
 
 
 def read_events(lines: Iterable[bytes]) -> list[Event]:
-    """The events of these lines; blank ones are passed over."""
+    """Return the events of these lines; blank ones are passed over."""
     return [parse_event(line, f"events[{index}]") for index, line in enumerate(filter(bytes.strip, lines))]
 
 
 def event_batches(stream: IO[bytes], settings: Settings) -> Iterator[list[Event]]:
-    """The events of a stream of any length, as many at a time as one append takes; never more is held."""
+    """Yield the events of a stream of any length, as many at a time as one append takes; never more is held."""
     batch: list[Event] = []
     size = index = 0
     while line := stream.readline(INPUT_FACTOR * settings.append_bytes_max + 1):

@@ -54,7 +54,7 @@ def _options(command: Any, ctx: Any) -> list[str]:
 
 
 def _options_of_commands(group: Any, ctx: Any) -> set[str]:
-    """The options that the commands of a group take, and those of the groups in it."""
+    """Return the options that the commands of a group take, and those of the groups in it."""
     inner = getattr(group, "commands", {}).values()
     return {name for command in inner for name in (*_options(command, ctx), *_options_of_commands(command, ctx))}
 
@@ -68,7 +68,7 @@ class Spoken(NamedTuple):
 
 
 def spoken(error: StrandlineError) -> Spoken:
-    """An error for people who type commands."""
+    """Return an error for people who type commands."""
     message, hint, facts = error.message, error.hint, error.facts
     if error.name == "SchemaMismatch.no_schema":
         hint = "is the URL right? `strandline append` and `group submit` make a new one, and `pipeline run --create`"
@@ -140,7 +140,7 @@ def report_bug(error: BaseException, *, as_json: bool) -> int:
 
 
 def of_system(error: Exception) -> StrandlineError | None:
-    """Our error for one of the operating system's that is nobody's bug; None for the others."""
+    """Return our error for one of the operating system's that is nobody's bug; None for the others."""
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -166,7 +166,7 @@ def refuse_bad_text(argv: Sequence[str]) -> None:
 
 
 def _told(value: Any) -> Any:
-    """A value as the JSON of an error carries it: each text without secrets, each number one that JSON has."""
+    """Return a value as the JSON of an error carries it: each text without secrets, each number one that JSON has."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):

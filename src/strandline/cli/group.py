@@ -209,7 +209,7 @@ def _shown(options: Options, outcome: Outcome, given: Values) -> None:
 
 
 def _named(values: Mapping[str, Any]) -> str:
-    """Values by name on one line, each as JSON."""
+    """Return values by name on one line, each as JSON."""
     return " ".join(f"{name}={json.dumps(json_form(value), ensure_ascii=False)}" for name, value in values.items())
 
 

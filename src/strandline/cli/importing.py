@@ -52,7 +52,7 @@ def _imported(module: str, allowed: str) -> ModuleType:
 
 
 def _failed(module: str, error: BaseException) -> InvalidInput:
-    """The module is there, and raises: that is its own to mend."""
+    """Return the error for a module that is there, and raises: that is its own to mend."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     at = f" at {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
     said = shown(": ".join(filter(None, (type(error).__name__, text_of(error)))), 300)

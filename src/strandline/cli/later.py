@@ -11,7 +11,7 @@ CHECKOUT = frozenset({"bench", "demo", "servers"})
 
 
 def to_come(group: str, name: str) -> InvalidInput | None:
-    """The error for a command that is elsewhere; None for any other. `group` is all that stands before it."""
+    """Return the error for a command that is elsewhere; None for any other. `group` is all that stands before it."""
     if name in CHECKOUT and " " not in group:
         return InvalidInput(
             f"{group} {name}: the installed package does not have it; a checkout of the repository does",

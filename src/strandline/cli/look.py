@@ -117,7 +117,7 @@ def keys(
 
 
 def event_line(event: RecordedEvent, contents: Contents, width: int | None = None) -> str:
-    """An event for a person: number, time, type, tags, payload; cut at `width`."""
+    """Return an event for a person: number, time, type, tags, payload; cut at `width`."""
     tags = "".join(f" #{tag}" for tag in event.tags)
     text = f"{event.seq_nr:>6}  {time_text(event.timestamp)}  {event.type}{tags}  {contents_text(contents)}"
     line = printable(text)

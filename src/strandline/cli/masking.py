@@ -35,7 +35,7 @@ def forget() -> None:
 
 
 def masked(text: str, *, ours: bool = False) -> str:
-    """Text without secrets: those known, and whatever stands where a URL has one.
+    """Return text without secrets: those known, and whatever stands where a URL has one.
 
     A secret that is a plain word is masked only where it stands as a word. Where all words are `ours`, as in a hint,
     it is left: there it says nothing, and who has `start` for a password would not learn what to start.

@@ -61,7 +61,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Options:
-        """Options from the command line, the file that it names, and the environment."""
+        """Return options from the command line, the file that it names, and the environment."""
         places = {name: given[name] for name in PLACES if given.get(name) is not None}
         settings = {}
         if given.get("config") is not None:
@@ -83,7 +83,7 @@ class Options:
         return cls(places, settings, bool(given.get("json")), group)
 
     def tell(self, answer: Any, line: str) -> None:
-        """An answer, as JSON for programs or as a line for people."""
+        """Print an answer, as JSON for programs or as a line for people."""
         emit(answer) if self.json else say(printable(line))
 
     def command(self, words: str) -> str:
@@ -126,7 +126,7 @@ class Options:
 
 
 def _number(text: str) -> Any:
-    """A setting of groups: a number where it is one."""
+    """Return a setting of groups: a number where it is one."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -136,7 +136,7 @@ def _number(text: str) -> Any:
 
 
 def with_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """A command that takes the common options beside its own, and gets them as its first argument."""
+    """Return a command that takes the common options beside its own, and gets them as its first argument."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

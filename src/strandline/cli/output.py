@@ -24,23 +24,23 @@ WIDTH_WITHOUT_TERMINAL = 200
 
 
 def say(text: str) -> None:
-    """A line for people, on stdout."""
+    """Print a line for people, on stdout."""
     sys.stdout.write(text + "\n")
 
 
 def note(text: str) -> None:
-    """A line for people, on stderr: not part of the answer."""
+    """Print a line for people, on stderr: not part of the answer."""
     sys.stderr.write(text + "\n")
 
 
 def emit(value: Any) -> None:
-    """A JSON line, on stdout, as UTF-8 whatever the locale says."""
+    """Print a JSON line, on stdout, as UTF-8 whatever the locale says."""
     sys.stdout.flush()
     sys.stdout.buffer.write(orjson.dumps(json_form(value)) + b"\n")
 
 
 def write_file(option: str, path: str | Path, made: bytes) -> None:
-    """A file that an option names."""
+    """Write a file that an option names."""
     try:
         Path(path).write_bytes(made)
     except OSError as error:
@@ -52,14 +52,14 @@ def write_file(option: str, path: str | Path, made: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """Text that can do nothing to a terminal."""
+    """Return the text so that it can do nothing to a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def bytes_text(size: float) -> str:
-    """A size in the unit that makes it short."""
+    """Return a size in the unit that makes it short."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
@@ -68,7 +68,7 @@ def bytes_text(size: float) -> str:
 
 
 def console() -> Console:
-    """A console on stdout. Without a terminal it is wide, so that no table is cut."""
+    """Return a console on stdout. Without a terminal it is wide, so that no table is cut."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
@@ -76,7 +76,7 @@ def console() -> Console:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> Table:
-    """A table without frames; the columns in `numbers` stand right."""
+    """Return a table without frames; the columns in `numbers` stand right."""
     from rich.table import Table
     from rich.text import Text
 

@@ -298,7 +298,7 @@ def _switched(done: bool, given: Values) -> str:
 
 
 def verbs() -> dict[str, list[Callable[..., None]]]:
-    """The commands of `projections` that are calls of `s.projections`, by the panel that they stand in."""
+    """Return the commands of `projections` that are calls of `s.projections`, by the panel that they stand in."""
     look = [
         Verb(Projections.list, "List the projections: name, generation, state.", "projections list", _listed),
         Verb(Projections.status, "Show how far a projection is, who runs it, what is wrong.",

@@ -102,7 +102,7 @@ def prove(
 
 
 def _pairs(parts: list[str], on: str) -> list[tuple[str, str]]:
-    """Which parts run on which back-ends: each on those that it has."""
+    """Return which parts run on which back-ends: each on those that it has."""
     from strandline.testing.prove import worlds
     from strandline.testing.prove.run import BACKENDS
 
@@ -128,7 +128,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _names(field: str, given: str, known: Sequence[str]) -> list[str]:
-    """The names in a list with commas, each of which must be known."""
+    """Return the names in a list with commas, each of which must be known."""
     names = [name.strip() for name in given.split(",")]
     for name in names:
         if name not in known:
@@ -217,7 +217,7 @@ def _versions() -> dict[str, str]:
 
 
 def _never(proofs: Sequence[Proof]) -> list[str]:
-    """The rare paths that no program reached."""
+    """Return the rare paths that no program reached."""
     from strandline.testing.rare import RARE
 
     return [name for name in RARE if not any(proof.reached[name] for proof in proofs)]

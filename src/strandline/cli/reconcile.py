@@ -64,7 +64,7 @@ def reconcile(
 
 
 def share_of(text: str) -> float:
-    """The share of slices that a user gave: `1%`, or `0.01`."""
+    """Return the share of slices that a user gave: `1%`, or `0.01`."""
     number, percent, rest = text.partition("%")
     try:
         share = float(number) / (100 if percent else 1)

@@ -58,7 +58,7 @@ def upgrade(options: Options, yes: Yes = False) -> None:
 
 
 def _places(options: Options) -> Iterator[tuple[Part, Url, Backend]]:
-    """The parts that a journal has: log and store, and further ones where they were made."""
+    """Yield the parts that a journal has: log and store, and further ones where they were made."""
     from strandline.backends import backend_of
     from strandline.connect import parts
     from strandline.urls import urls_of

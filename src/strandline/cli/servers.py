@@ -70,7 +70,7 @@ def _described(server: Server) -> dict[str, str]:
 
 
 def show(up: Sequence[Server]) -> None:
-    """Where servers are, and what to try."""
+    """Show where servers are, and what to try."""
     from strandline.servers.all import example
 
     screen = console()

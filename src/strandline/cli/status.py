@@ -59,7 +59,7 @@ def _watch(looks: Iterator[Status]) -> None:
 
 
 def picture(look: Status) -> RenderableType:
-    """A status for a person."""
+    """Return a status for a person."""
     from rich.console import Group
     from rich.text import Text
 
@@ -103,7 +103,7 @@ def summary(look: Status) -> list[str]:
 
 
 def _strandline(look: Status) -> str:
-    """A time; and how long ago, unless that only says for how long nothing happened."""
+    """Return a time; and how long ago, unless that only says for how long nothing happened."""
     age = look.strandline_age_s
     if look.up_to_date:
         return "up to date" if age is None else f"up to date, at {time_text(look.strandline)}"

@@ -65,7 +65,7 @@ def number(code: str, allowed: str) -> Callable[[str, str, Any], int]:
 
 
 def command(noun: Noun, verb: Verb) -> Callable[..., None]:
-    """The function of a command, as the parser of command lines wants it."""
+    """Return the function of a command, as the parser of command lines wants it."""
     known = noun.parameters
     every = inspect.signature(verb.call).parameters.values()
     own = [one for one in every if one.name in known and one.name not in verb.hides]
@@ -114,7 +114,7 @@ def _field(one: inspect.Parameter, how: ShellParameter) -> str:
 
 
 def _kind(one: inspect.Parameter, how: ShellParameter) -> tuple[Any, Any]:
-    """The type of a parameter as the parser knows it, and its default."""
+    """Return the type of a parameter as the parser knows it, and its default."""
     name, required = _field(one, how), one.default is inspect.Parameter.empty
     if isinstance(one.default, bool):
         return Annotated[bool, typer.Option(name, help=how.help)], one.default

@@ -224,7 +224,7 @@ HELD: Final = "mails 17592186044417 17592186044420"
 
 
 def verbs() -> dict[str, list[Callable[..., None]]]:
-    """The commands that are calls of a journal or a claim, by the panel that they stand in."""
+    """Return the commands that are calls of a journal or a claim, by the panel that they stand in."""
     hand_out = [
         Verb(WorkJournal.add, "Add an entry, or merge it with the one of its key that waits.",
              """work add mails --key '{"order": 7}' --data '{"to": "a@b.org"}'""", _added),
@@ -272,7 +272,7 @@ def _show(options: Options, entry: Entry) -> None:
 
 
 def _json(columns: Mapping[str, Any] | None) -> str:
-    """Columns as `--key` and `--data` take them; what a terminal would obey is escaped, as JSON can."""
+    """Return columns as `--key` and `--data` take them; what a terminal would obey is escaped, as JSON can."""
     if columns is None:
         return "unreadable"
     text = json.dumps(json_form(columns), ensure_ascii=False)

@@ -56,7 +56,7 @@ _logger = logging.getLogger("strandline")
 
 
 def parse_key(key: object) -> tuple[Key, str, int]:
-    """A key as a caller gives it: itself, its written form, its slice."""
+    """Return a key as a caller gives it: itself, its written form, its slice."""
     if type(key) is Key:
         written = f"{key.entity_type}|{key.entity_id}"
         return key, written, slice_of(written)
@@ -73,7 +73,7 @@ def _known(written: str) -> tuple[Key, str, int]:
 
 
 def writable_key(key: object) -> tuple[Key, str, int]:
-    """A key that users may write to."""
+    """Return a key that users may write to."""
     known = parse_key(key)
     if known[0].entity_type in RESERVED_ENTITY_TYPES:
         raise invalid(
@@ -87,7 +87,7 @@ def writable_key(key: object) -> tuple[Key, str, int]:
 
 
 def entity_type(value: object) -> str:
-    """An entity type to look for."""
+    """Return an entity type to look for."""
     return Key(value, "-").entity_type  # type: ignore[arg-type]
 
 
@@ -107,7 +107,8 @@ def append_draft(
     headers: object = None,
     reserved: bool = False,
 ) -> tuple[Key, ActionDraft]:
-    """The key, and the draft of an append. `reserved`: by the parts of this system that own the reserved types."""
+    """Return the key, and the draft of an append. `reserved`: by the parts of this system that own the reserved
+    types."""
     known, written, slice_ = parse_key(key) if reserved else writable_key(key)
     listed = _listed(events, settings.append_events_max)
     event_headers, value = _encoded(listed, settings, known.entity_type, reserved)
@@ -167,7 +168,7 @@ def _one_of_many(one: object) -> tuple[object, object, dict[str, Any]]:
 
 
 def new_id() -> str:
-    """A random UUID (version 4) as 32 hexadecimal digits.
+    """Return a random UUID (version 4) as 32 hexadecimal digits.
 
     The kernel is asked for many at once: each time other threads get the interpreter.
     """
@@ -316,7 +317,7 @@ def _bad_tag(index: int, rule: str, tag: object) -> InvalidInput:
 
 
 def tag(value: object, field: str = "tag") -> str:
-    """A tag that is asked for; those that groups use may be, too."""
+    """Return a tag that is asked for; those that groups use may be, too."""
     rule = _tag_wrong(value, True) if isinstance(value, str) else "not text"
     if rule:
         raise invalid("invalid_tag", field, rule, allowed=f"text of {_TAG}", got=value, rule=rule, tag=value)
@@ -380,7 +381,7 @@ def _expire_after_us(expire_after: object) -> int:
 
 
 def seq_nr(value: object, field: str) -> int:
-    """A number of an event."""
+    """Return a number of an event."""
     if type(value) is not int or not 1 <= value <= SEQ_NR_MAX:
         raise invalid("seq_nr_range", field, "not a seq_nr", allowed="1..2^63-1", got=value, hint=SEQ_NRS)
     return value
@@ -394,7 +395,7 @@ def _expected(value: object) -> int:
 
 
 def bounds(from_: object, to: object) -> tuple[int, int]:
-    """The numbers that a read asks for, both included."""
+    """Return the numbers that a read asks for, both included."""
     least = seq_nr(from_, "from_")
     most = SEQ_NR_MAX if to is None else seq_nr(to, "to")
     if least > most:
@@ -411,7 +412,7 @@ def limit(value: object, most: int = LIMIT_MAX) -> int:
 
 
 def mark_id(value: object) -> str:
-    """The id of a mark; a random one if none is given."""
+    """Return the id of a mark; a random one if none is given."""
     if value is None:
         return new_id()
     allowed = f"text of 1 to {MARK_ID_BYTES_MAX} bytes without control characters"
@@ -432,7 +433,7 @@ def timeout_s(value: object, field: str = "timeout_s") -> float:
 
 
 def state_bytes(state: object, most: int) -> tuple[int, bytes]:
-    """The form and the bytes of a snapshot's state: what a payload may be."""
+    """Return the form and the bytes of a snapshot's state: what a payload may be."""
     form, data = encode(state, "state")
     if len(data) > most:
         raise _too_large("event_too_large", "state", len(data), most)

@@ -67,7 +67,8 @@ class HeadsCache:
     def fold(
         self, key: str, pointer: Pointer, state: State, to: int, *, wait_s: float | None = None
     ) -> FoldedKey | None:
-        """The key's actions after the pointer, up to offset `to`, folded on the store's state; None: ask the log.
+        """Return the key's actions after the pointer, up to offset `to`, folded on the store's state; None: ask the
+        log.
 
         It waits for the follower up to `heads_cache_wait_s`, or `wait_s` if that is less.
         """
@@ -427,7 +428,7 @@ class _Partition:
             return False
 
     def known(self, key: str, after: int, state: State, to: int) -> FoldedKey | None:
-        """The key's actions in (`after`, `to`], folded on a state, if all of them are here."""
+        """Return the key's actions in (`after`, `to`], folded on a state, if all of them are here."""
         with self.lock:
             return self._fold(key, after, state, to) if self._position > to else None
 
@@ -464,7 +465,7 @@ class _Partition:
             self._drop(key)
 
     def end(self) -> None:
-        """Nothing comes any more."""
+        """Note that nothing comes any more."""
         with self.lock:
             self._ended = True
             waiting, self._waiting = self._waiting, []

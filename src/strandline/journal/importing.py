@@ -121,7 +121,7 @@ class Importer:
     # ------------------------------------------------------------ what goes next
 
     def _drafts(self, waiting: dict[str, deque[ImportedEvent]], refused: list[RefusedEvent]) -> list[ActionDraft]:
-        """The next drafts of each key that waits; what needs none is taken out."""
+        """Return the next drafts of each key that waits; what needs none is taken out."""
         drafts: list[ActionDraft] = []
         for key in list(waiting):
             drafts += self._next_of(key, waiting[key], refused)
@@ -130,7 +130,7 @@ class Importer:
         return drafts
 
     def _next_of(self, key: str, queue: deque[ImportedEvent], refused: list[RefusedEvent]) -> list[ActionDraft]:
-        """The next drafts of a key, in their order, which are then the first of its queue."""
+        """Return the next drafts of a key, in their order, which are then the first of its queue."""
         known = self._known.get(key)
         expected = 0 if known is None else known.last
         most = 1 if known is None or known.contested else self._ids_kept
@@ -280,7 +280,7 @@ def _reused(one: ImportedEvent) -> InvalidInput:
 
 
 def _digests(events: Iterator[RecordedEvent]) -> Iterator[tuple[str, str]]:
-    """The appends that these events came by: the id of each, and its digest."""
+    """Yield the appends that these events came by: the id of each, and its digest."""
     for append_id, group in groupby(events, key=lambda event: event.append_id):
         listed = list(group)
         if any(event.damaged for event in listed):

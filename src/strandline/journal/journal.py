@@ -113,7 +113,7 @@ class Journal:
         headers: dict[str, str] | None = None,
         numbers: bool = True,
     ) -> Future[Appended]:
-        """An append that is not waited for. Bad input and a full queue are refused at once, the rest by the future.
+        """Begin an append, and do not wait. Bad input and a full queue are refused at once, the rest by the future.
 
         Appends of one thread to one key keep their order. What is under way cannot be cancelled.
         """
@@ -296,7 +296,7 @@ class Journal:
         limit: int | None = None,
         backwards: bool = False,
     ) -> Iterator[RecordedEvent]:
-        """The events of a key in order, `to` included; empty for an unknown, purged or wholly deleted one.
+        """Return the events of a key in order, `to` included; empty for an unknown, purged or wholly deleted one.
 
         `limit`: at most so many. `backwards`: from the last to the first; so `read(key, backwards=True, limit=1)` gives
         the last event. Neither reads more of a long journal than it gives.
@@ -327,12 +327,13 @@ class Journal:
         return self._reader.head(checks.parse_key(key)[1])
 
     def entity_types(self) -> list[str]:
-        """The entity types that the store holds."""
+        """Return the entity types that the store holds."""
         self._check()
         return entity_types_of(self._store)
 
     def keys(self, entity_type: str, *, after: Key | str | None = None, limit: int = 1000) -> list[Key]:
-        """The keys of an entity type that the store holds, by slice, then bytes, at most `limit`, after that key."""
+        """Return the keys of an entity type that the store holds, by slice, then bytes, at most `limit`, after that
+        key."""
         self._check()
         wanted = checks.entity_type(entity_type)
         last = None if after is None else checks.parse_key(after)
@@ -400,7 +401,7 @@ class Journal:
         self._store.save(row, partition_of(slice_, self._log.partitions))
 
     def load_snapshot(self, key: Key | str, *, to: int | None = None) -> Snapshot | None:
-        """The newest snapshot of the key's life, up to `to`; None if there is none."""
+        """Return the newest snapshot of the key's life, up to `to`; None if there is none."""
         self._check()
         _, written, _ = checks.parse_key(key)
         most = SEQ_NR_MAX if to is None else checks.seq_nr(to, "to")
@@ -408,7 +409,7 @@ class Journal:
         return None if head is None else self._loaded(written, head.life, 1, most)
 
     def snapshots(self, key: Key | str) -> list[Snapshot]:
-        """All snapshots of the key's life by seq_nr, without their states."""
+        """Return all snapshots of the key's life by seq_nr, without their states."""
         self._check()
         known, written, _ = checks.parse_key(key)
         head = self._reader.head(written)
@@ -426,7 +427,7 @@ class Journal:
         return 0 if head is None else self._store.remove(written, head.life, to=most)
 
     def recover(self, key: Key | str) -> Recovery:
-        """The newest snapshot that no delete has passed, and the events after it: both of one moment.
+        """Return the newest snapshot that no delete has passed, and the events after it: both of one moment.
 
             state = recovery.snapshot.state if recovery.snapshot else {}
             for event in recovery.events: ...

@@ -63,7 +63,7 @@ class _WakeQueue:
             call.woken.release()
 
     def pass_on(self) -> None:
-        """Somebody was woken and goes on: the next one may, too."""
+        """Wake the next call: somebody was woken and goes on."""
         with self._lock:
             while self._waiting:
                 call = self._waiting.popleft()
@@ -73,7 +73,7 @@ class _WakeQueue:
             self._busy = False
 
     def enter(self, call: _PendingDraft) -> bool:
-        """Somebody waits for this call again; False if it was answered while nobody did, and will not be woken."""
+        """Let somebody wait for this call again; False if it was answered meanwhile, and will not be woken."""
         with self._lock:
             call.gone = call.gone and call.is_answered
             return not call.gone
@@ -286,7 +286,7 @@ class Judge:
     def _sent(
         self, draft: ActionDraft, numbers: bool, looks: Mapping[str, SeenState | Unavailable]
     ) -> _PendingDraft | StrandlineError:
-        """A call on its way, or why it is not."""
+        """Return a call on its way, or why it is not."""
         try:
             call = self._call(draft, numbers, looks)
         except StrandlineError as error:
@@ -303,7 +303,7 @@ class Judge:
     def _call(
         self, draft: ActionDraft, numbers: bool, looks: Mapping[str, SeenState | Unavailable] = NOTHING_SEEN
     ) -> _PendingDraft:
-        """A call with pointer and head, if a verdict is wanted. A plain append needs the log alone."""
+        """Return a call with pointer and head, if a verdict is wanted. A plain append needs the log alone."""
         call = _PendingDraft(time.monotonic() + self._settings.append_timeout_s)
         key, partition = _judged_key(draft, numbers), draft.partition
         if key is None:
@@ -366,7 +366,7 @@ class Judge:
 
 
 def _judged_key(draft: ActionDraft, numbers: bool) -> str | None:
-    """The key of a draft that wants a verdict."""
+    """Return the key of a draft that wants a verdict."""
     if isinstance(draft.action, Mark) or (is_plain(draft) and not numbers):
         return None
     return draft.action.key

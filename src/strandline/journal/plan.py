@@ -46,7 +46,7 @@ class ReadPlan(NamedTuple):
 def plan(
     key: str, partition: int, mark: int, state: State, tail: KeyTail | None, *, from_: int = 1, to: int = SEQ_NR_MAX
 ) -> ReadPlan:
-    """The plan from the store's state and the tail folded on it: none where the pointer has passed the mark."""
+    """Return the plan from the store's state and the tail folded on it: none where the pointer has passed the mark."""
     final = tail.state if tail is not None else state
     head = final if isinstance(final, Head) else None
     if head is None:
@@ -71,7 +71,8 @@ def chained_down(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int
 
 
 def chained(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:
-    """The number wanted after these rows, and that of an event which the chain names and which is not here, or 0."""
+    """Return the number wanted after these rows, and that of an event which the chain names and which is not here, or
+    0."""
     for seq_nr, prev, _, _ in rows:
         if not prev < wanted <= seq_nr:
             return wanted, prev

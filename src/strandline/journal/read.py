@@ -78,7 +78,7 @@ class JournalReader:
         self._heads = heads
 
     def _ask_newest(self, key: str, partition: int) -> AbstractContextManager[Callable[[], int]]:
-        """Where the log ends now, exactly: its newest offset, or a Mark where the log cannot say that."""
+        """Ask where the log ends now, exactly: its newest offset, or a Mark where the log cannot say that."""
         if self.log.exact:
             return cast(ExactLog, self.log).ask_newest(partition)
         marking = Marking(self.settings.append_timeout_s)
@@ -92,7 +92,8 @@ class JournalReader:
             return ended_at()
 
     def _looked(self, key: str, partition: int, mark: int | None) -> tuple[int, Pointer, State]:
-        """The mark, and what the store has of the key. The log is asked for the one while the store says the other."""
+        """Return the mark, and what the store has of the key. The log is asked for the one while the store says the
+        other."""
         if mark is not None:
             return mark, *look_at(self.store, key, partition)
         with self._ask_newest(key, partition) as ended_at:
@@ -168,7 +169,7 @@ class JournalReader:
     def read(
         self, key: str, from_: int, to: int, *, limit: int = SEQ_NR_MAX, backwards: bool = False
     ) -> Iterator[RecordedEvent]:
-        """Events of a key, at most `limit`. The plan is made when the first one is asked for."""
+        """Yield events of a key, at most `limit`. The plan is made when the first one is asked for."""
 
         def pages() -> Iterator[Iterable[RecordedEvent]]:
             made = self.plan(key, from_=from_, to=to, last=limit if backwards else 0)
@@ -178,7 +179,7 @@ class JournalReader:
         return chain.from_iterable(pages())
 
     def events_after(self, made: ReadPlan, seq_nr: int) -> Iterator[RecordedEvent]:
-        """The events of a plan after that number, to go with a state that the caller has.
+        """Return the events of a plan after that number, to go with a state that the caller has.
 
         They are of the plan's life and nothing is missing, however late they are asked for: `ReadConflict` if not.
         """
@@ -211,7 +212,7 @@ class Reading:
         self._plans = self._broken_at = self._unexplained = 0
 
     def events(self) -> Iterator[RecordedEvent]:
-        """The events, in order."""
+        """Return the events, in order."""
         return chain.from_iterable(self.pages())
 
     def pages(self) -> Iterator[Iterable[RecordedEvent]]:
@@ -253,7 +254,7 @@ class Reading:
                 return
 
     def _count(self, handed_out: Sized, wanted: int) -> None:
-        """These go out; then that number is wanted."""
+        """Count these as handed out; then that number is wanted."""
         self._wanted, self._left = wanted, self._left - len(handed_out)
         self._given = self._given or len(handed_out) > 0
 
@@ -266,7 +267,7 @@ class Reading:
             yield from self._from_log(*tail.resume)
 
     def _wanted_of(self, tail: KeyTail) -> list[TailEvent]:
-        """The events of a tail that are still wanted; they count as handed out then."""
+        """Return the events of a tail that are still wanted; they count as handed out then."""
         events, tail.events = tail.events, []
         if events and events[0].seq_nr < self._wanted:
             events = [event for event in events if event.seq_nr >= self._wanted]
@@ -301,7 +302,7 @@ class Reading:
             self._look_again()
 
     def _look_again(self, missing: int = 0) -> None:
-        """A new plan to go on with, or the error that says why there is none."""
+        """Make a new plan to go on with, or raise the error that says why there is none."""
         old, wanted = self._plan, self._wanted
         reached("read.planned_again")
         self._plans += 1
@@ -323,17 +324,18 @@ class Reading:
         self._plan, self._wanted = new, self._first_of(new)
 
     def _plan_again(self) -> ReadPlan:
-        """A plan for what is still to come. Once something was handed out, later appends have no part in this read."""
+        """Return a plan for what is still to come. Once something was handed out, later appends have no part in this
+        read."""
         made = self._plan
         from_, to = (self._wanted, min(self._to, made.end)) if self._given else (self._from, self._to)
         return self._reader.plan(made.key, from_=from_, to=to, mark=made.mark)
 
     def _first_of(self, made: ReadPlan) -> int:
-        """Which number of a plan comes first."""
+        """Return which number of a plan comes first."""
         return made.start
 
     def _least_wanted(self) -> int:
-        """The least number that is still to come: a delete up to there takes something away."""
+        """Return the least number that is still to come: a delete up to there takes something away."""
         return self._wanted
 
 
@@ -420,7 +422,7 @@ class BackwardReading(Reading):
                 yield map(RecordedEvent, repeat(life), rows)
 
     def _named(self, key: str, stored: Head) -> int:
-        """Which event is the last one up to the number that is wanted, as the one above it says, or the head."""
+        """Return which event is the last one up to the number that is wanted, as the one above it says, or the head."""
         wanted = self._wanted
         reached("read.backwards_in_a_gap")
         if wanted < stored.prev:
@@ -443,7 +445,7 @@ class BackwardReading(Reading):
 
 
 def log_offset_of(body: bytes) -> int:
-    """Where an event is from; -1 if its body cannot say."""
+    """Return where an event is from; -1 if its body cannot say."""
     try:
         return parts_of(body).log_offset
     except (TypeError, struct.error):  # a damaged row: nobody can say any more, and it is shown as damaged

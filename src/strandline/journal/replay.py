@@ -68,7 +68,7 @@ class Wanted(NamedTuple):
 def replay_partition(
     log: Log, store: Store, settings: Settings, wanted: Wanted, *, tail: bool = True
 ) -> Iterator[list[EventRow]]:
-    """Pages of events by time. Without `tail` only what the store has by then."""
+    """Return pages of events by time. Without `tail` only what the store has by then."""
     replay = Replay(JournalReader(log, store, settings), store, wanted)
     return replay.pages() if tail else replay.stored(0, LAST)
 
@@ -93,7 +93,7 @@ class Replay:
                 yield from self._added(portion, bound, aside.end)
 
     def stored(self, after: int, to: int, shown: Callable[[EventRow], bool] | None = None) -> Iterator[list[EventRow]]:
-        """Rows of the store after one timestamp, up to another."""
+        """Yield rows of the store after one timestamp, up to another."""
         partition, cut, from_, last, slices, entity_type = self._wanted
         place, to = (max(after, from_ - 1), LAST), min(to, last)
         more, limit = place[0] < to, min(PAGE, FIRST_PAGE)
@@ -152,13 +152,13 @@ class Replay:
         return (event for event in events if event.life == head.life)
 
     def _before(self, portion: TailShard, among: Container[str] | None = None) -> dict[str, State]:
-        """The states in the store of a portion's keys, or of those among these."""
+        """Return the states in the store of a portion's keys, or of those among these."""
         keys = {key for key, _ in portion if among is None or key in among}
         states = self._store.look(self._wanted.partition, keys).states
         return {key: states.get(key) for key in keys}
 
     def _after(self, portion: TailShard, states: dict[str, State]) -> dict[str, State]:
-        """The states of these keys after a portion."""
+        """Return the states of these keys after a portion."""
         tails = self._tails(states, to=0)
         for key, record in portion:
             if key in tails:

@@ -99,7 +99,7 @@ def _section(name: str, look: Callable[[], StatusSection | None]) -> StatusSecti
 
 
 def strandline_of(pointers: list[Pointer]) -> int:
-    """The least timestamp over all pointers: everything recorded up to it is in the store. 0 if one has none."""
+    """Return the least timestamp over all pointers: everything recorded up to it is in the store. 0 if one has none."""
     return min(pointer.timestamp for pointer in pointers)
 
 

@@ -50,7 +50,7 @@ class Piece:
         return self._contents
 
     def cells(self) -> list[Any]:
-        """The events as the carry will write them."""
+        """Return the events as the carry will write them."""
         if self._cells is None:
             self._cells = event_cells(self._action, self._place, self.effect, self.contents())
         return self._cells

@@ -29,7 +29,7 @@ class Noted(NamedTuple):
 
 
 def noted(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object) -> Noted:
-    """The answer to such an append, or the error that refuses it."""
+    """Return the answer to such an append, or raise the error that refuses it."""
     answer, effect = appended(key, draft, recorded, append_id), recorded.effect
     return Noted(
         answer.last, answer.timestamp, effect.life if isinstance(effect, (EventsAppended, Duplicate)) else None
@@ -37,7 +37,7 @@ def noted(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object) -
 
 
 def appended(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object = None) -> Appended:
-    """The answer to an append, or the error that refuses it; `append_id` as the caller gave it."""
+    """Return the answer to an append, or raise the error that refuses it; `append_id` as the caller gave it."""
     effect, place = recorded.effect, recorded.place
     if type(effect) is EventsAppended and place is not None:
         return Appended(key, effect.first, effect.last, place.partition, place.offset, place.timestamp)
@@ -56,7 +56,7 @@ def appended(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object
 def of_many(
     key: Key, draft: ActionDraft, append_id: object, outcome: Recorded | BaseException
 ) -> Appended | StrandlineError:
-    """The answer to one of many appends, or its error."""
+    """Return the answer to one of many appends, or its error."""
     if isinstance(outcome, Recorded):
         try:
             return appended(key, draft, outcome, append_id)
@@ -77,7 +77,7 @@ def not_tried(failed: StrandlineError) -> StrandlineError:
 
 
 def deleted(draft: ActionDraft, recorded: Recorded) -> Deleted | None:
-    """The answer to a delete; None if it was void."""
+    """Return the answer to a delete; None if it was void."""
     place = _place(draft, recorded)
     if isinstance(recorded.effect, EventsDeleted):
         return Deleted(recorded.effect.to, place.partition, place.offset)
@@ -87,14 +87,15 @@ def deleted(draft: ActionDraft, recorded: Recorded) -> Deleted | None:
 
 
 def purged(draft: ActionDraft, recorded: Recorded) -> Purged:
-    """The answer to a purge."""
+    """Return the answer to a purge."""
     place = _place(draft, recorded)
     effect = recorded.effect
     return Purged(place.partition, place.offset, effect.life if isinstance(effect, LifePurged) else None)
 
 
 def marked(id_: str, draft: ActionDraft, recorded: Recorded) -> Marked:
-    """The answer to a mark, which has no effect to be found out; without the time where the log does not tell it."""
+    """Return the answer to a mark, which has no effect to be found out; without the time where the log does not tell
+    it."""
     place = recorded.place
     if place is None:
         raise _unknown(str(draft.action.key))

@@ -97,7 +97,8 @@ class Log(Protocol):
         key: str | None = None,
         values: bool = True,
     ) -> RecordPage:
-        """Records with `after` < offset <= `to`, at most `limit` of them and about `bytes_max` of value (one passes).
+        """Return records with `after` < offset <= `to`, at most `limit` of them and about `bytes_max` of value (one
+        passes).
 
         With `key`, records of other keys may be left out (they count as looked at, and `limit` counts those given).
         With `values=False` values may be left out. Damaged and foreign records come as they are.
@@ -105,10 +106,10 @@ class Log(Protocol):
         """
 
     def newest(self) -> list[int]:
-        """The newest offset of each partition, -1 where there is none. Never goes back."""
+        """Return the newest offset of each partition, -1 where there is none. Never goes back."""
 
     def oldest(self) -> list[int]:
-        """The first offset of each partition that was not trimmed; newest + 1 where there is none."""
+        """Return the first offset of each partition that was not trimmed; newest + 1 where there is none."""
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         """Wait until a partition has something after its offset; False after `timeout_s`. May wake up early."""
@@ -127,7 +128,8 @@ class ExactLog(Log, Protocol):
     """A log that knows where it ends."""
 
     def ends(self) -> list[Place]:
-        """Where each partition ends: its newest offset and that record's timestamp; -1 and 0 where there was none."""
+        """Return where each partition ends: its newest offset and that record's timestamp; -1 and 0 where there was
+        none."""
 
     def now(self) -> int:
         """Return the time by its own clock (µs), from which timestamps come; it need not be this machine's."""
@@ -140,7 +142,7 @@ class KeepsHeads(Protocol):
     """A log that keeps the heads of its keys, each with a digest."""
 
     def states(self, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
-        """The states of those keys that have one, and the keys whose head is damaged. Of one moment."""
+        """Return the states of those keys that have one, and the keys whose head is damaged. Of one moment."""
 
 
 class Follower(Protocol):

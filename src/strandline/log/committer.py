@@ -146,7 +146,7 @@ class _Helper:
         self._thread.start()
 
     def wake(self) -> None:
-        """The caller holds the committer's lock."""
+        """Wake the thread. The caller holds the committer's lock."""
         if self._woken.locked():
             self._woken.release()
 
@@ -232,7 +232,7 @@ class Committer:
         return answers
 
     def _leave(self, me: object) -> None:
-        """A lone caller goes; whoever came meanwhile is committed next."""
+        """Let a lone caller go; whoever came meanwhile is committed next."""
         with self._lock:
             if self._queue:
                 self._lonely = 0
@@ -297,7 +297,7 @@ class Committer:
             self._tell()
 
     def _follow(self, call: _PromisedAppend[Any]) -> None:
-        """Its future is told in time, whatever comes. The lock is held."""
+        """See that a call's future is told in time, whatever comes. The lock is held."""
         if self._teller is None:
             self._teller = _started("strandline-futures", self._tell_futures)
         if not self._futures:
@@ -306,7 +306,7 @@ class Committer:
         self._futures.append(call)
 
     def _expire(self, call: _AwaitedAppend) -> None:
-        """Its time is over: withdraw it, or leave a commit that goes on without it."""
+        """End a call whose time is over: withdraw it, or leave a commit that goes on without it."""
         left_s = call.deadline + grace_s(call.timeout_s) - time.monotonic()
         if call.taken and call.woken.acquire(timeout=max(0.0, left_s)):
             return
@@ -323,7 +323,7 @@ class Committer:
                 self._queue.remove(call)
 
     def _abandon(self, call: _PendingAppend) -> None:
-        """The caller goes away, wherever it was: nobody else may wait for it."""
+        """Let a caller go away, wherever it was: nobody else may wait for it."""
         with self._lock:
             self._give_up(call)
             if isinstance(call, _PromisedAppend) and not call.taken and call in self._futures:
@@ -382,7 +382,7 @@ class Committer:
         return answers
 
     def _take(self) -> list[_PendingAppend]:
-        """The calls of the next commit; none while those of the last one are being woken."""
+        """Return the calls of the next commit; none while those of the last one are being woken."""
         queue, size, count = self._queue, 0, 0
         calls: list[_PendingAppend] = []
         with self._lock:
@@ -410,7 +410,7 @@ class Committer:
         return calls
 
     def _answer(self, calls: list[_PendingAppend], answers: Sequence[Recorded], error: BaseException | None) -> None:
-        """All have an answer: let those who wait for one wake each other."""
+        """Let those who wait for an answer wake each other: all have one."""
         waiting: list[_AwaitedAppend] = []
         told = end = 0
         with self._lock:

@@ -33,7 +33,7 @@ class PartitionCursor:
         key: str | None = None,
         values: bool = True,
     ) -> list[Record]:
-        """The next records up to offset `to`. `offset` stays where it was if there are no more."""
+        """Return the next records up to offset `to`. `offset` stays where it was if there are no more."""
         page = self._log.read(
             self.partition, after=self.offset, to=to, limit=limit, bytes_max=bytes_max, key=key, values=values
         )

@@ -33,7 +33,8 @@ class Folded(NamedTuple):
 
 
 def known_states(drafts: Sequence[ActionDraft], damaged: Collection[str]) -> dict[str, State]:
-    """The states of keys with a damaged head that the writers of these drafts know from the store and the tail."""
+    """Return the states of keys with a damaged head that the writers of these drafts know from the store and the
+    tail."""
     return {
         key: draft.known.state
         for draft in drafts

@@ -9,7 +9,7 @@ from strandline.record import Record
 
 
 def trimmed(partition: int, after: int, earliest: int) -> NotFound:
-    """The error for a read of what the log no longer has."""
+    """Return the error for a read of what the log no longer has."""
     return NotFound(
         f"partition {partition} was trimmed: records after offset {after} begin at {earliest}",
         code="trimmed",
@@ -32,7 +32,7 @@ def trimmed_away(partition: int, first: int, last: int) -> MissingEvent:
 
 
 def check_trim(to: int, pointer: int) -> None:
-    """A log may forget only what the store has."""
+    """Check that a log forgets only what the store has."""
     if to > pointer:
         raise invalid(
             "trim_range", "to", "above the partition's pointer", allowed=f"at most {pointer}", got=to, pointer=pointer
@@ -40,7 +40,7 @@ def check_trim(to: int, pointer: int) -> None:
 
 
 def check_holes(partition: int, after: int, records: Sequence[Record]) -> None:
-    """Offsets of a log that numbers them itself are consecutive: what is not there was lost."""
+    """Check that offsets of a log which numbers them itself are consecutive: what is not there was lost."""
     if records and records[-1].offset - after != len(records):
         expected = after + 1
         for record in records:
@@ -50,7 +50,7 @@ def check_holes(partition: int, after: int, records: Sequence[Record]) -> None:
 
 
 def hole(partition: int, first: int, last: int) -> MissingEvent:
-    """Records that were there and are not."""
+    """Return the error for records that were there and are not."""
     return MissingEvent(
         f"partition {partition} lacks offsets {first}..{last}",
         code="log_trimmed",
@@ -62,7 +62,8 @@ def hole(partition: int, first: int, last: int) -> MissingEvent:
 
 
 def last_older(timestamp_at: Callable[[int], int], low: int, high: int, keep_after: int) -> int:
-    """The last offset in `low` + 1..`high` that is older than `keep_after`, or `low`; timestamps grow with offsets."""
+    """Return the last offset in `low` + 1..`high` that is older than `keep_after`, or `low`; timestamps grow with
+    offsets."""
     while low < high:
         middle = (low + high + 1) // 2
         if timestamp_at(middle) < keep_after:

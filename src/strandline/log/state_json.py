@@ -19,14 +19,14 @@ class DamagedHead(Exception):
 
 
 def state_text(state: Head | EndedLife) -> str:
-    """A state as one text."""
+    """Return a state as one text."""
     if isinstance(state, EndedLife):
         return orjson.dumps(tuple(state)).decode()
     return orjson.dumps((*state[:-2], *remembered_values(state.given, state.generated))).decode()
 
 
 def state_in(text: str | bytes) -> State:
-    """The state that `state_text` wrote; `DamagedHead` if it is none."""
+    """Return the state that `state_text` wrote; `DamagedHead` if it is none."""
     try:
         fields = orjson.loads(text)
         if len(fields) == len(EndedLife._fields):
@@ -38,7 +38,7 @@ def state_in(text: str | bytes) -> State:
 
 
 def state_digest(key: str, text: str, *beside: int | None) -> int:
-    """A checksum of the text of a key's state, and of what else the state is made from."""
+    """Return a checksum of the text of a key's state, and of what else the state is made from."""
     return crc32(f"{key} {beside} {text}".encode())
 
 

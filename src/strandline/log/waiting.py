@@ -27,7 +27,7 @@ class Arrivals:
         self._told = False
 
     def announce(self) -> None:
-        """Something was appended here."""
+        """Tell that something was appended here."""
         if self._waiting:
             with self._lock:
                 self._count += 1

@@ -58,7 +58,7 @@ class Gauges(Collector):
         self._s = s
 
     def describe(self) -> list[Metric]:
-        """Nothing: a registry need not look at the journal to know it."""
+        """Return no metrics: a registry need not look at the journal to know them."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -37,7 +37,7 @@ class Metrics:
         self._end.callback(self.registry.unregister, gauges)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """Everything as Prometheus reads it, and its content type; `accept`: what the one who asks can read."""
+        """Return everything as Prometheus reads it, and its content type; `accept`: what the one who asks can read."""
         encode, kind = exposition.choose_encoder(accept)
         return encode(self.registry), kind
 

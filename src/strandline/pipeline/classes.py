@@ -88,13 +88,13 @@ def _remove_old(place: Path, ours: str) -> None:
 
 
 def _stamp(java: Java, spark_home: Path) -> Path:
-    """The file that names what was prepared for this Java and this Spark."""
+    """Return the file that names what was prepared for this Java and this Spark."""
     fits = "\0".join([str(java.home), str(java.version), str(spark_home)])
     return cache_folder() / f"classes-{hashlib.sha256(fits.encode()).hexdigest()[:16]}.json"
 
 
 def _safe_size(file: Path) -> int:
-    """The size of a file that is on disk: a JVM that finds half of one crashes."""
+    """Return the size of a file that is on disk: a JVM that finds half of one crashes."""
     with file.open("rb") as written:
         os.fsync(written.fileno())
         return os.fstat(written.fileno()).st_size

@@ -71,7 +71,8 @@ def check_there(master: str) -> None:
 
 
 def addresses(master: str) -> list[tuple[str, int]]:
-    """Where the masters of a standalone cluster listen; none for any other, which Spark itself must look after."""
+    """Return where the masters of a standalone cluster listen; none for any other, which Spark itself must look
+    after."""
     if not master.startswith("spark://"):
         return []
     found = [re.fullmatch(r"\[?([^\[\]]+)\]?:(\d+)", each) for each in master.removeprefix("spark://").split(",")]
@@ -116,7 +117,7 @@ def answer(call: Callable[[], T], watch: ClusterWatch, stop: threading.Event | N
 
 
 def watch_of(context: Any) -> ClusterWatch:
-    """A watch on the cluster of a Spark context."""
+    """Return a watch on the cluster of a Spark context."""
     from strandline.pipeline.session import is_local
 
     if is_local(context.master):

@@ -51,7 +51,7 @@ _PLACES: Final = Struct("<4I")
 
 
 def record_batch(rows: Sequence[EventRow], *, payloads: bool = True) -> pa.RecordBatch:
-    """The events of these rows, in their order; without `payloads` that column is not filled."""
+    """Return the events of these rows, in their order; without `payloads` that column is not filled."""
     columns = zip(*rows, strict=True)
     try:
         arrays = _columns(*map(cast(Any, list), columns), with_payloads=payloads)
@@ -68,7 +68,7 @@ def _columns(
     slices: list[int], _partitions: Any, timestamps: list[int], bodies: list[bytes], digests: list[int],
     *, with_payloads: bool,
 ) -> list[pa.Array] | None:  # fmt: skip
-    """All columns; None if an event is damaged."""
+    """Return all columns; None if an event is damaged."""
     fixed = np.frombuffer(b"".join([body[: FIXED.size] for body in bodies]), _FIXED_FIELDS)
     seeds = [crc32(f"{key}\0{life}".encode()) for key, life in zip(keys, lives, strict=True)]
     whole = list(map(crc32, bodies, seeds)) == digests and bool((fixed["form"] <= JSON).all())
@@ -127,7 +127,7 @@ def _between(bodies: list[bytes], starts: np.ndarray[Any, Any], ends: np.ndarray
 
 
 def _repeated(written: pa.DictionaryArray, columns: dict[str, Callable[[bytes], Any]]) -> list[pa.Array]:
-    """Columns of what these say, each different one read once."""
+    """Return columns of what these say, each different one read once."""
     different = written.dictionary.to_pylist()
     read = [
         pa.array([reader(one) for one in different], ARROW_SCHEMA.field(name).type) for name, reader in columns.items()

@@ -48,7 +48,7 @@ class KeyRange(InputPartition):
 
 
 def read_range(chosen: Selection, range_: InputPartition, *, tail: bool) -> Iterator[pa.RecordBatch]:
-    """The events of a part of a read."""
+    """Yield the events of a part of a read."""
     s = chosen.target.open()
     if isinstance(range_, KeyRange):
         pages: Iterable[Sequence[EventRow]] = _pages_of_keys(s, chosen, range_)

@@ -139,7 +139,7 @@ def _same_type(one: DataType, other: DataType) -> bool:
 
 
 def rows_refused(count: int, first: Sequence[RefusedEvent]) -> InvalidInput:
-    """The error of a write whose rows were not all recorded."""
+    """Return the error of a write whose rows were not all recorded."""
     rows = [{"key": row.key, "append_id": row.append_id, "code": row.code, "message": row.message} for row in first]
     told = "; ".join(f"{shown(row.key, 60)} {shown(row.append_id, 60)}: {row.message}" for row in first[:3])
     return InvalidInput(
@@ -191,7 +191,7 @@ def _make_folder(folder: str) -> None:
 
 
 def parts_of(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches, so many together as are recorded at once."""
+    """Yield batches, so many together as are recorded at once."""
     part: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -207,14 +207,14 @@ def parts_of(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch, cut if it is too large."""
+    """Return a batch, cut if it is too large."""
     pieces = max(1, -(-batch.num_rows // ROWS_AT_ONCE), -(-batch.nbytes // BYTES_AT_ONCE))
     step = max(1, -(-batch.num_rows // pieces))
     return (batch.slice(at, step) for at in range(0, batch.num_rows, step))
 
 
 def _events_of(batches: Iterable[pa.RecordBatch]) -> tuple[list[ImportedEvent], list[RefusedEvent]]:
-    """The events of these rows; and the rows whose JSON cannot be read."""
+    """Return the events of these rows; and the rows whose JSON cannot be read."""
     events: list[ImportedEvent] = []
     unread: list[RefusedEvent] = []
     for batch in batches:
@@ -247,7 +247,8 @@ def _event_of(
 
 
 def _json(text: str | bytes, field: str) -> Any:
-    """A JSON value. Text that is written as we would write it says what it says; any other is read with more care."""
+    """Return a JSON value. Text that is written as we would write it says what it says; any other is read with more
+    care."""
     try:
         value = orjson.loads(text)
         if orjson.dumps(value) == (text if isinstance(text, bytes) else text.encode()):

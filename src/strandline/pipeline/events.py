@@ -176,7 +176,7 @@ def load(spark: SparkSession, options: Mapping[str, str], columns: Sequence[str]
 
 
 def _with_references(spark: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
-    """Options for a session that knows the format from now on; of a URL with a password, where it is kept."""
+    """Return options for a session that knows the format from now on; of a URL with a password, where it is kept."""
     if any(has_password(options.get(name, "")) for name in PLACES):
         given = JournalRef(options.get("url"), options.get("log"), options.get("store"))
         target = given.by_reference(jvm.temporary_folder())
@@ -270,7 +270,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [pointer.timestamp for pointer in self.selection.target.open().store.pointers()]
 
     def _limited(self, partition: int, start: int, end: int, rows_max: int) -> int:
-        """The timestamp up to which at most about `rows_max` events come: an append is never cut."""
+        """Return the timestamp up to which at most about `rows_max` events come: an append is never cut."""
         store = self.selection.target.open().store
         rows = events_of(
             store, partition, after=(start, LAST), to=end, limit=rows_max, entity_type=self.selection.entity_type
@@ -283,7 +283,7 @@ def _offsets(timestamps: Sequence[int]) -> dict[str, int]:
 
 
 def _columns_of(schema: StructType) -> list[str]:
-    """The columns of a schema, which are all of the format's or some of them."""
+    """Return the columns of a schema, which are all of the format's or some of them."""
     allowed = {each.name: each.dataType for each in from_arrow_schema(ARROW_SCHEMA)}
     names = [each.name for each in schema]
     if len(set(names)) < len(names) or any(allowed.get(each.name) != each.dataType for each in schema):

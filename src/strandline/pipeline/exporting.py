@@ -221,7 +221,7 @@ class ExportRun:
         return int(observed.get["events"])
 
     def _events(self, after: tuple[int, ...], to: tuple[int, ...]) -> DataFrame:
-        """The events of the store between these times, as the format `strandline` gives them."""
+        """Return the events of the store between these times, as the format `strandline` gives them."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         given = self._chosen
@@ -239,7 +239,7 @@ class ExportRun:
         return numbers.mapInArrow(partial(_pages, chosen, parts), from_arrow_schema(ARROW_SCHEMA))
 
     def _columns(self, events: DataFrame) -> DataFrame:
-        """The columns of the copy."""
+        """Return the columns of the copy."""
         from pyspark.sql import functions as F  # noqa: N812
 
         text = F.when(F.col("json"), F.col("payload").cast("string"))
@@ -335,7 +335,7 @@ class ExportFolder:
         return [str(each.getPath().getName()) for each in self._files.listStatus(self._root)]
 
     def last(self) -> tuple[int, ExportNote | None]:
-        """The number of the last increment, and its note; 0 if there is none."""
+        """Return the number of the last increment, and its note; 0 if there is none."""
         names = self.names()
         numbers = [int(found[1]) for name in names if (found := INCREMENT.fullmatch(name))]
         if not numbers:

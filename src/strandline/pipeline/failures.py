@@ -24,7 +24,7 @@ class TaskFailed(Exception):
 
 
 def to_text(error: BaseException) -> str:
-    """An error as text. Facts that JSON cannot carry come as their text."""
+    """Return an error as text. Facts that JSON cannot carry come as their text."""
     if not isinstance(error, StrandlineError):
         return orjson.dumps({"class": type(error).__name__, "message": str(error)}).decode()
     said = {
@@ -39,7 +39,7 @@ def to_text(error: BaseException) -> str:
 
 
 def from_text(text: str) -> Exception:
-    """The error that `to_text` was given; one that is not ours becomes `TaskFailed`."""
+    """Return the error that `to_text` was given; one that is not ours becomes `TaskFailed`."""
     said = orjson.loads(text)
     cls = getattr(strandline.errors, said["class"], None)
     if isinstance(cls, type) and issubclass(cls, StrandlineError) and "code" in said:
@@ -48,7 +48,7 @@ def from_text(text: str) -> Exception:
 
 
 def crossing(method: Callable[..., T]) -> Callable[..., T]:
-    """A method that Spark calls in another process: its errors come with text that `crossed` finds."""
+    """Return a method that Spark calls in another process: its errors come with text that `crossed` finds."""
 
     @wraps(method)
     def call(*args: Any) -> T:
@@ -61,6 +61,7 @@ def crossing(method: Callable[..., T]) -> Callable[..., T]:
 
 
 def crossed(text: str) -> Exception | None:
-    """The error that a method marked with `crossing` raised, from the text that Spark made of it; None if none did."""
+    """Return the error that a method marked with `crossing` raised, from the text that Spark made of it; None if none
+    did."""
     found = _CROSSED.search(text)
     return from_text(found[1]) if found else None

@@ -57,7 +57,7 @@ class Java:
 
 
 def find_java(most: int | None = None) -> Java:
-    """The first Java that Spark can run on; `Unsupported.spark_setup` says what was found if none can.
+    """Return the first Java that Spark can run on; `Unsupported.spark_setup` says what was found if none can.
 
     `most` leaves out versions above it, for programs that are older than Spark.
     """
@@ -123,7 +123,7 @@ def _reason(error: OSError | subprocess.TimeoutExpired) -> str:
 
 
 def version_of(text: str) -> int | None:
-    """The feature version in what `java -version` prints: 17 of "17.0.15", 8 of "1.8.0_392", 25 of "25-ea"."""
+    """Return the feature version in what `java -version` prints: 17 of "17.0.15", 8 of "1.8.0_392", 25 of "25-ea"."""
     found = re.search(r"^\s*java\.version = (\S+)", text, re.MULTILINE) or re.search(r'version "([^"]+)"', text)
     numbers = re.match(r"(\d+)(?:\.(\d+))?", found[1]) if found else None
     if numbers is None:
@@ -139,5 +139,6 @@ def _home_of(text: str, executable: Path) -> Path:
 
 
 def shim_home(java: Path) -> Path:
-    """A Java home whose `bin/java` starts `java` without the module that it lacks, or whose use it would announce."""
+    """Return a Java home whose `bin/java` starts `java` without the module that it lacks, or whose use it would
+    announce."""
     return scripts.kept("java", SHIM.format(java=shlex.quote(str(java)))).parent.parent

@@ -151,7 +151,7 @@ def log_option() -> str:
 
 
 def properties_file(folder: Path, settings: Mapping[str, str]) -> Path:
-    """Settings as Spark reads them from a file; on a command line everybody could read them."""
+    """Write settings into a file, as Spark reads them; on a command line everybody could read them."""
     kept = folder / "spark.properties"
     kept.touch(mode=0o600)
     kept.write_text("".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items()))
@@ -205,7 +205,7 @@ def _no_start(java: Java, why: str) -> Unsupported:
 
 
 def _escaped(text: str) -> str:
-    """Text as a Java properties file has it."""
+    """Return text as a Java properties file has it."""
     plain = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", "=": "\\=", ":": "\\:", " ": "\\ "}
     escaped = "".join(plain.get(char, char) for char in text)
     return "\\" + escaped if escaped[:1] in {"#", "!"} else escaped
@@ -215,7 +215,7 @@ def _escaped(text: str) -> str:
 
 
 def temporary_folder() -> Path:
-    """A folder that only this user can enter, removed when this process ends; those of dead processes go too."""
+    """Return a folder that only this user can enter, removed when this process ends; those of dead processes go too."""
     place = _place()
     _sweep(place)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=place))
@@ -228,7 +228,7 @@ def temporary_folder() -> Path:
 
 
 def _place() -> Path:
-    """Where temporary folders are; a shorter place if sockets in them would have too long a path."""
+    """Return where temporary folders are; a shorter place if sockets in them would have too long a path."""
     place = Path(tempfile.gettempdir())
     return place if sockets_fit(place / f"{FOLDER_PREFIX}00000000") else Path("/tmp")  # noqa: S108 - mkdtemp follows
 

@@ -51,7 +51,8 @@ class LogPlanner:
         self.marker = Marker(s.log, s.settings.mark_idle_s)
 
     def tasks(self, held: Mapping[int, float]) -> list[list[LogRange]]:
-        """The tasks of the next batch; none where nothing is to be carried now, after waiting a little for something.
+        """Return the tasks of the next batch; none where nothing is to be carried now, after waiting a little for
+        something.
 
         `held` are partitions that are left alone, and until when (monotonic).
         """
@@ -71,14 +72,14 @@ class LogPlanner:
         return tasks
 
     def _look(self, pointers: Sequence[Pointer]) -> tuple[list[int], list[int]]:
-        """Where each partition ends, and those that have nothing but a Mark that was just written."""
+        """Return where each partition ends, and those that have nothing but a Mark that was just written."""
         if self._ends is not None:
             return [position - 1 for position in self._ends], []
         seen, marks = self.marker.look(pointers)
         return seen.newest, marks
 
     def _planned(self, pointers: Sequence[Pointer], held: Mapping[int, float], newest: Sequence[int]) -> list[LogRange]:
-        """The next ranges of those partitions that are not held."""
+        """Return the next ranges of those partitions that are not held."""
         most = self._s.settings.batch_actions_max
         ranges = [
             LogRange(partition, offset + 1, min(newest[partition] + 1, offset + 1 + most))

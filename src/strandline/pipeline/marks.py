@@ -50,8 +50,8 @@ def write(log: Log, wanted: dict[int, int]) -> None:
 
 
 def rounds(log: Log, store: Store) -> Iterator[list[int]]:
-    """The ends of now, exclusive, by partition; once these are carried, those with the Marks that let the strandline
-    come up to them."""
+    """Yield the ends of now, exclusive, by partition; once these are carried, those with the Marks that let the
+    strandline come up to them."""
     yield _ends(log)
     wanted = behind(store.pointers())
     if wanted:
@@ -107,7 +107,7 @@ class Marker:
         """When the next Mark is due, if nothing moves until then."""
 
     def look(self, pointers: Sequence[Pointer]) -> tuple[LogSeen, list[int]]:
-        """The log with the Marks that were due, and the partitions of which there is nothing else to carry."""
+        """Return the log with the Marks that were due, and the partitions of which there is nothing else to carry."""
         seen = look(self._log, pointers)
         now = monotonic()
         wanted = self.due(pointers, seen, now)

@@ -193,7 +193,7 @@ def _host(
     spark: SparkSession | None,
     master: str | None,
 ) -> Iterator[SparkHost]:
-    """A host in this process, and its session."""
+    """Open a host in this process, and its session."""
     where = spark.sparkContext.master if spark else master
     check_shared(s, where)
     stop = stop or threading.Event()
@@ -360,7 +360,7 @@ class SparkHost(Host):
         return True
 
     def state_of(self, projection: Projection) -> str:
-        """The state of a generation that runs here."""
+        """Return the state of a generation that runs here."""
         return next(run.row.state for run in self._runs if run.projection is projection)
 
     def _check_failures(self) -> None:
@@ -409,7 +409,8 @@ class SparkHost(Host):
         return min([run.projection.settings.refresh_interval_s for run in self._runs], default=0.05)
 
     def _ready_ranges(self) -> list[tuple[HostedProjection, SparkRange]]:
-        """The ranges that have something to do, those first that waited longest; what is to stop is given back."""
+        """Return the ranges that have something to do, those first that waited longest; what is to stop is given
+        back."""
         due: list[tuple[HostedProjection, SparkRange]] = []
         under_way = {id(task.runner) for task in self._running}
         for run in list(self._runs):
@@ -479,7 +480,7 @@ class SparkHost(Host):
 
 
 def _result_of(answer: Any) -> ProjectionTaskResult:
-    """The result of a job of one task that has ended; what it raised."""
+    """Return the result of a job of one task that has ended, or raise what it raised."""
     from pyspark.serializers import CPickleSerializer
 
     ((result,),) = [CPickleSerializer().loads(bytes(batch)) for batch in answer.get()]
@@ -508,7 +509,7 @@ def run_range(target: JournalRef, path: Sequence[str], payload: bytes, work: Pro
 
 
 def _offsets(target: JournalRef, s: Strandline, url: str | None) -> Offsets:
-    """The offset store, opened once in a process for each connection."""
+    """Return the offset store, opened once in a process for each connection."""
     place = (os.getpid(), target.to_json(), url)
     opened = _OPEN.get(place)
     if opened is None or opened[0] is not s:

@@ -43,7 +43,7 @@ def is_asked_for() -> bool:
 
 
 def narrowed(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
-    """The selection with these filters, and the filters that it could not take over."""
+    """Return the selection with these filters, and the filters that it could not take over."""
     left: list[Filter] = []
     for each in filters:
         found = _narrowed(selection, each)
@@ -95,7 +95,7 @@ def _with_slices(selection: Selection, from_: int, to: int) -> Selection:
 
 
 def _from_to(filter_: Filter, value: int, end: int) -> tuple[int, int]:
-    """The least number that passes, and the one behind the greatest."""
+    """Return the least number that passes, and the one behind the greatest."""
     if isinstance(filter_, GreaterThan):
         return value + 1, end
     if isinstance(filter_, GreaterThanOrEqual):

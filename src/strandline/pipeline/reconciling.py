@@ -139,13 +139,14 @@ class SparkRunner:
         return totals
 
     def _tallies(self, frozen: FrozenEnds, parts: Sequence[SidePart]) -> DataFrame:
-        """All cells of all parts, each part read by a task of its own."""
+        """Return all cells of all parts, each part read by a task of its own."""
         read = partial(_read, self._target, frozen)
         given = self._spark.sparkContext.parallelize(list(parts), self._tasks(parts)).flatMap(crossing_call(read))
         return self._spark.createDataFrame(given, TALLY_DDL, verifySchema=False)
 
     def _tasks(self, parts: Sequence[object]) -> int:
-        """A task for a few parts: so that tasks end together, and none is there for next to nothing."""
+        """Return how many tasks: one for a few parts, so that they end together, and none is there for next to
+        nothing."""
         return max(1, min(len(parts), TASKS_A_SLOT * self._spark.sparkContext.defaultParallelism))
 
     def keys(self, parts: Sequence[KeyPart]) -> Iterable[tuple[list[Difference], str | None]]:
@@ -166,7 +167,8 @@ class SparkRunner:
 
 
 def differing_rows(tallies: DataFrame) -> DataFrame:
-    """The cells in which the sides differ, with the sums of all parts; and what parts told. As `tallies.differing`."""
+    """Return the cells in which the sides differ, with the sums of all parts; and what parts told. As
+    `tallies.differing`."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
     summed = tallies.groupBy("check", "slice", "day", "key").agg(
@@ -179,7 +181,7 @@ def differing_rows(tallies: DataFrame) -> DataFrame:
 
 
 def crossing_call(function: Any) -> Any:
-    """A function for tasks whose errors come back in our words."""
+    """Return a function for tasks whose errors come back in our words."""
     return partial(_call, function)
 
 

@@ -17,13 +17,13 @@ from strandline.errors import Unsupported
 
 
 def cache_folder() -> Path:
-    """Where Strandline keeps what it can make again."""
+    """Return where Strandline keeps what it can make again."""
     given = os.environ.get("XDG_CACHE_HOME")
     return (Path(given) if given and Path(given).is_absolute() else Path.home() / ".cache") / "strandline"
 
 
 def kept(program: str, text: str) -> Path:
-    """The script `text` as FOLDER/bin/`program`, made if it is not there whole."""
+    """Return the script `text` as FOLDER/bin/`program`, made if it is not there whole."""
     name = f"{program}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     for place in (cache_folder, _beside_temporary_files):
         with contextlib.suppress(OSError, RuntimeError):  # no home, or one that cannot be written

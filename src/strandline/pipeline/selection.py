@@ -58,7 +58,7 @@ class Selection:
 
     @classmethod
     def of(cls, options: Mapping[str, str], known: Sequence[str], columns: Sequence[str] = ALL_COLUMNS) -> Selection:
-        """Options as Spark hands them over: text, whatever the case of their names."""
+        """Return options as Spark hands them over: text, whatever the case of their names."""
         given, target = known_options(options, known)
         lo, hi = _slices(given.get("slices", f"0-{SLICES - 1}"))
         chosen = cls(
@@ -80,7 +80,7 @@ class Selection:
         return chosen if keys is None else chosen.of_keys(str(Key.of(key)) for key in keys)
 
     def of_keys(self, keys: Any) -> Selection:
-        """Only events of these keys, if they are wanted at all."""
+        """Return the selection of these keys' events alone, if they are wanted at all."""
         wanted = frozenset(keys) if self.keys is None else self.keys & frozenset(keys)
         slices = [slice_of(key) for key in wanted] or [SLICES]
         return replace(self, keys=wanted, lo=max(self.lo, min(slices)), hi=min(self.hi, max(slices)))
@@ -97,7 +97,7 @@ class Selection:
         return self.tail and self.keys is not None and len(self.keys) <= KEYS_MAX
 
     def partitions(self, partitions: int) -> list[int]:
-        """The partitions of a log that have slices of these."""
+        """Return the partitions of a log that have slices of these."""
         if self.is_empty:
             return []
         return list(range(partition_of(self.lo, partitions), partition_of(self.hi, partitions) + 1))
@@ -108,7 +108,7 @@ class Selection:
         return Wanted(partition, cut, from_, to, (self.lo, self.hi), self.entity_type)
 
     def batch(self, rows: Sequence[EventRow]) -> pa.RecordBatch | None:
-        """The events of these rows that are wanted, as columns; None if there are none."""
+        """Return the events of these rows that are wanted, as columns; None if there are none."""
         kept = [row for row in rows if self._has(row)] if self._judges_rows else rows
         if not kept:
             return None
@@ -155,7 +155,7 @@ def _any_tag(batch: pa.RecordBatch, tags: frozenset[str]) -> pa.Array:
 
 
 def known_options(options: Mapping[str, str], known: Sequence[str]) -> tuple[dict[str, str], JournalRef]:
-    """Options by their names in lower case, none of them unknown; and the log and store that they name."""
+    """Return options by their names in lower case, none of them unknown; and the log and store that they name."""
     given = {name.lower(): value for name, value in options.items()}
     settings = {}
     for name in sorted(given.keys() - set(known)):
@@ -170,7 +170,7 @@ def bad_option(name: str, wrong: str, allowed: str, got: object) -> InvalidInput
 
 
 def _texts(given: Mapping[str, str], name: str) -> frozenset[str] | None:
-    """One text, or several as a JSON list: a key may have any character in it."""
+    """Return one text, or several as a JSON list: a key may have any character in it."""
     text = given.get(name)
     if text is None or not text.lstrip().startswith("["):
         return None if text is None else frozenset([text])

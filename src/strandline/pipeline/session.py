@@ -56,7 +56,7 @@ def start(
     ui: bool = False,
     stop: threading.Event | None = None,
 ) -> SparkSession:
-    """A session on `master`, by default this machine with all its cores; `conf` goes over our settings.
+    """Start a session on `master`, by default this machine with all its cores; `conf` goes over our settings.
 
     A process has one session: if there is one, it is checked and given back. `short` makes the start faster and long
     work of the JVM slower, for who ends soon or works in Python. With `ui` Spark's page is served on loopback, at
@@ -274,7 +274,7 @@ def _stop_context() -> None:
 
 
 def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: bool) -> SparkSession:
-    """A session on a cluster: Spark's own scripts start the JVM, with the site's files beside our settings."""
+    """Start a session on a cluster: Spark's own scripts start the JVM, with the site's files beside our settings."""
     python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
     words = [jvm.log_option(), *_words(quiet), settings.get("spark.driver.extraJavaOptions", "")]
     settings = {
@@ -310,7 +310,7 @@ def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: 
 
 
 def _remember(gateway: jvm.Gateway) -> None:
-    """A JVM of ours, which ends with this process, or before."""
+    """Remember a JVM of ours, which ends with this process, or before."""
     _gateways[os.getpid()] = gateway
     atexit.register(end)
 
@@ -324,7 +324,7 @@ def _session(settings: Mapping[str, str]) -> SparkSession:
 
 @contextlib.contextmanager
 def _ctrl_c_left_alone() -> Iterator[None]:
-    """A context would take Ctrl-C, and then call the JVM in the middle of whatever is going on."""
+    """Leave Ctrl-C alone: a context would take it, and then call the JVM in the middle of whatever is going on."""
     from pyspark.core import context
 
     own = context.signal
@@ -437,7 +437,7 @@ def _other_pythons(context: Any, stop: threading.Event | None) -> Iterator[str]:
 
 
 def _who() -> tuple[str, str, str]:
-    """Which Python and which Strandline this process is."""
+    """Return which Python and which Strandline this process is."""
     from importlib.metadata import version
 
     return f"Python {sys.version_info.major}.{sys.version_info.minor}", version("strandline"), sys.prefix

@@ -75,9 +75,9 @@ class BatchPlanner(Protocol):
     """Plans batches, for one pass."""
 
     def tasks(self, held: Mapping[int, float]) -> Sequence[Sequence[RangeTask]]:
-        """The tasks of the next batch, each a list of ranges. None where nothing is to be done now: a pass with ends
-        is over then, another one asks again, so it should wait a little for something to do. Parts that are `held`,
-        until a time (monotonic), are left alone."""
+        """Return the tasks of the next batch, each a list of ranges. None where nothing is to be done now: a pass with
+        ends is over then, another one asks again, so it should wait a little for something to do. Parts that are
+        `held`, until a time (monotonic), are left alone."""
 
 
 class Job(Protocol):
@@ -114,7 +114,7 @@ class Job(Protocol):
         """For a run `once`: the ends to reach, one round after the other. The next is asked for when one is reached."""
 
     def unfinished(self, ends: Sequence[int]) -> list[int]:
-        """The parts that are not there yet."""
+        """Return the parts that are not there yet."""
 
     def take(self, results: Sequence[Any], errors: Mapping[int, str]) -> None:
         """Take the results of a batch, and all parts that fail now."""
@@ -185,7 +185,7 @@ def interrupted_in_order(stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def open_session(given: SparkSession | None, master: str | None, stop: threading.Event) -> Iterator[SparkSession]:
-    """The caller's session, one that runs already, or one of our own, which ends with us."""
+    """Lend the caller's session, one that runs already, or one of our own, which ends with us."""
     if given is not None:
         session.check(given, stop)
         yield given
@@ -340,7 +340,7 @@ class Supervisor:
                 self._end(error)  # a bug
 
     def _held(self) -> dict[int, float]:
-        """The parts that failed and are not tried again yet, and until when."""
+        """Return the parts that failed and are not tried again yet, and until when."""
         now = time.monotonic()
         return {part: failure.until for part, failure in self.failures.items() if failure.until > now}
 
@@ -419,14 +419,14 @@ class Supervisor:
             self._warnings.warning((type(error), part), text, *arguments)
 
     def _end(self, why: Exception) -> None:
-        """The job cannot go on."""
+        """End the job: it cannot go on."""
         self.fatal = why
         self._ending.set()
 
     # ------------------------------------------------------------ beside the batches
 
     def _keep(self) -> None:
-        """A look at the lease, and what is done beside the batches, while batches are done."""
+        """Look at the lease, and do what is done beside the batches, while batches are done."""
         done = time.monotonic()
         while not self.stop.wait(self.s.settings.mark_idle_s / 4):
             try:

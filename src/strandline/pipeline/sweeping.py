@@ -74,7 +74,7 @@ def sweep(
 
 
 def _swept(store: Store, folder: Path, new: Path, file: ArchivedFile) -> ArchivedFile | None:
-    """The file without purged lives: itself if it has none, None if nothing is left, else a new one."""
+    """Return the file without purged lives: itself if it has none, None if nothing is left, else a new one."""
     from pyarrow.parquet import ParquetFile, ParquetWriter
 
     with ParquetFile(folder / file.path) as found:

@@ -125,7 +125,7 @@ class TagRebuild:
         return (NO_STRETCH, NO_STRETCH) if part < self._partitions else self._stretches[part - self._partitions]
 
     def rounds(self) -> Iterator[list[int]]:
-        """The keys of all partitions; then the view."""
+        """Yield the keys of all partitions; then the view."""
         yield [1] * self._partitions
         self._stretches = _mender(self._s, self._tag, self._lease.fence).spans(self._partitions)
         yield [1] * (self._partitions + len(self._stretches))
@@ -149,7 +149,7 @@ class TagRebuild:
         return self.counts
 
     def maintain(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,12 +57,12 @@ class JournalRef:
         return [place.removeprefix("file:") for place in self._places() if place and place.startswith("file:")]
 
     def connect(self, **more: Any) -> Strandline:
-        """A connection of the caller's own."""
+        """Open a connection of the caller's own."""
         found = self._resolved()
         return connect(found.url, log=found.log, store=found.store, **{**self.settings, **more})
 
     def open(self) -> Strandline:
-        """The connection of this process to what is named, opened at the first call."""
+        """Return the connection of this process to what is named, opened at the first call."""
         found = self._resolved()
         name, now = (os.getpid(), found.to_json()), time.monotonic()
         opened = _OPEN.get(name)
@@ -103,7 +103,7 @@ def has_password(place: str) -> bool:
 
 
 def _kept(place: str, folder: Path) -> str:
-    """A reference to a new file with this URL, for this user alone."""
+    """Return a reference to a new file with this URL, for this user alone."""
     handle, path = tempfile.mkstemp(prefix="url-", dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(place)
@@ -111,7 +111,7 @@ def _kept(place: str, folder: Path) -> str:
 
 
 def _resolved(name: str, place: str | None) -> str | None:
-    """The URL that a reference refers to, here; a URL is itself."""
+    """Return the URL that a reference refers to, here; a URL is itself."""
     kind, _, where = (place or "").partition(":")
     if kind == "env":
         if where not in os.environ:
@@ -126,7 +126,7 @@ def _resolved(name: str, place: str | None) -> str | None:
 
 
 def _found(path: Path) -> Path:
-    """A file: on this machine, or where Spark has put it."""
+    """Return a file: on this machine, or where Spark has put it."""
     if not path.exists():
         from pyspark import SparkFiles
 

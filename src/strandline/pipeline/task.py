@@ -39,7 +39,7 @@ Task = Callable[[Strandline, int, Any], Iterator[RangeResult]]
 def do_ranges(
     task: Task, result: type[RangeResult], target: JournalRef, fence: int, tasks: Iterator[Sequence[RangeTask]]
 ) -> Iterator[RangeResult]:
-    """The function that Spark maps over a batch: one result per range. One that fails stops no other."""
+    """Do the ranges of a batch, as Spark maps it: one result per range. One that fails stops no other."""
     for ranges in tasks:
         for range_ in ranges:
             with uncollected():

@@ -27,7 +27,7 @@ esac
 
 
 def python() -> str:
-    """The program to give to Spark as its Python."""
+    """Return the program to give to Spark as its Python."""
     from strandline.pipeline import scripts
 
     text = SCRIPT.format(python=shlex.quote(sys.executable), worker=shlex.quote(str(Path(__file__).resolve())))

@@ -145,7 +145,7 @@ class Projection:
 
 
 def projection_name(name: object) -> str:
-    """A name that a projection can have."""
+    """Return a name that a projection can have."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         allowed = "a small letter, then up to 99 of a-z 0-9 _ . -"
         raise invalid("projection_name", "name", "no name of a projection", allowed=allowed, got=name)

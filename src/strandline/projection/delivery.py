@@ -134,7 +134,7 @@ class Delivery:
         state.save(batch[start:], position)
 
     def _list(self, batch: Sequence[Accepted], position: int) -> None:
-        """A list, with its retries; then each event as a list of one."""
+        """Hand over a list, with its retries; then each event as a list of one."""
         attempts = 0
         while True:
             try:
@@ -242,7 +242,7 @@ class Delivery:
     # ------------------------------------------------------------ failures
 
     def recover(self, event: Accepted, error: BaseException) -> None:
-        """An event has failed once: try again, then do what the settings say."""
+        """Try an event again that has failed once, then do what the settings say."""
         attempts = 1
         while True:
             decision = decide(self._settings, attempts, 0)

@@ -110,7 +110,7 @@ def covers(mine: KeyRow | None, theirs: KeyRow) -> bool:
 
 
 def check_switch(store: OffsetStore, tx: Transaction, row: ProjectionRow, *, force: bool) -> ProjectionRow:
-    """The generation that serves now; `Conflict.switch` if another must not take its place yet."""
+    """Return the generation that serves now; `Conflict.switch` if another must not take its place yet."""
     old = store.locked(tx, store.serving(tx, row.name).id)
     new = store.locked(tx, row.id)
     if new.state not in (READY, SWITCHING):

@@ -125,7 +125,7 @@ class HandlerTransaction:
                     self._lock.release()
 
     def _psycopg_cursor(self) -> Any:
-        """A cursor as users of psycopg know it, with %s for values; one for all statements is quicker."""
+        """Return a cursor as users of psycopg know it, with %s for values; one for all statements is quicker."""
         if self._cursor is None:
             from psycopg import Cursor
             from psycopg.rows import tuple_row

@@ -114,7 +114,7 @@ class Runner(Protocol):
         """Wait until it has ended; whether it has."""
 
     def abandon(self) -> None:
-        """Its handler does not return: nothing that it does later counts."""
+        """Give up on a handler that does not return: nothing that it does later counts."""
 
 
 class HostOffsets:
@@ -136,7 +136,7 @@ class HostOffsets:
         return self._shared
 
     def let_go(self, store: OffsetStore) -> None:
-        """A range has ended."""
+        """Let go of a range that has ended."""
         if store is not self._shared:
             store.close()
 
@@ -164,7 +164,7 @@ class HostedProjection:
         """Of a build: what the serving generation had done when this host first looked."""
 
     def living(self, tx: Transaction, row: ProjectionRow) -> set[str]:
-        """The hosts of a generation that live."""
+        """Return the hosts of a generation that live."""
         return self.alive.living(self.store.hosts(tx, row.id), self.store.database.now_us())
 
     @property
@@ -334,7 +334,7 @@ class Host:
         return run
 
     def _leave(self, run: HostedProjection) -> None:
-        """Its generation is over: another one serves."""
+        """Leave a generation that is over: another one serves."""
         _logger.info("%s: generation %d is over", run.projection.name, run.projection.generation)
         self._end([run])
         self._runs.remove(run)
@@ -411,7 +411,7 @@ class Host:
             self._cut(run, living)
 
     def _look_whether_ready(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
-        """A build is ready once each range has come to where the serving generation was in its slices."""
+        """Let a build be ready once each range has come to where the serving generation was in its slices."""
         store = run.store
         if run.goal is None:
             with store.database.read() as tx:
@@ -539,7 +539,8 @@ class Host:
         take_away(run.store, runner.projection, runner.claim, why)
 
     def _forget(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
-        """The deletion run: one host of a projection does it, the owner of its first range, a few steps at a time."""
+        """Do the deletion run: one host of a projection does it, the owner of its first range, a few steps at a
+        time."""
         settings = run.projection.settings
         due = run.forgetting is None and time.monotonic() - run.forgot_at >= settings.delete_interval_s
         if due and rows[0].owner == self.name:

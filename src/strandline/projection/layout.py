@@ -44,7 +44,7 @@ class Share(NamedTuple):
 
 
 def share(rows: Sequence[RangeRow], alive: Collection[str], me: str, now: int) -> Share:
-    """An even share: no host keeps more than ceil(ranges / hosts), and none is left without an owner.
+    """Return an even share: no host keeps more than ceil(ranges / hosts), and none is left without an owner.
 
     A range whose owner is not alive is free; one that failed is free when its time has come.
     """
@@ -64,7 +64,7 @@ class RangeLayout(NamedTuple):
 
 
 def done_of(rows: Iterable[RangeRow], slice_rows: Mapping[int, int]) -> list[int]:
-    """The position of each slice: the greater of its own and its range's."""
+    """Return the position of each slice: the greater of its own and its range's."""
     done = [-1] * SLICES
     for row in rows:
         for slice_ in range(row.lo, row.hi + 1):
@@ -85,5 +85,5 @@ def cut_anew(rows: Sequence[RangeRow], slice_rows: Mapping[int, int], n: int) ->
 
 
 def line_of(rows: Iterable[RangeRow], old: int, delete_after_us: int) -> int:
-    """The line up to which key rows may be missing: the least position minus a while. It only grows."""
+    """Return the line up to which key rows may be missing: the least position minus a while. It only grows."""
     return max(old, min(row.position for row in rows) - delete_after_us)

@@ -225,7 +225,7 @@ class FedRange:
         self._left_out, self._begun_at = False, -1
 
     def caught_up(self, bound: int) -> None:
-        """All that the store has up to a time was read: what the feed brings next may follow on it.
+        """Note that all that the store has up to a time was read: what the feed brings next may follow on it.
 
         What could not be taken earlier, because something before it was not done, is asked for again.
         """
@@ -248,7 +248,7 @@ class FedRange:
         self._wake()
 
     def take(self, most: int) -> list[QueryRow]:
-        """The next rows. They come again unless they are settled."""
+        """Return the next rows. They come again unless they are settled."""
         taken = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
         self._in_hand += taken
         return taken
@@ -265,7 +265,7 @@ class FedRange:
         self._in_hand.clear()
 
     def left_out(self) -> None:
-        """A row could not be taken."""
+        """Note that a row could not be taken."""
         self._left_out = True
 
     def leave(self) -> None:
@@ -296,7 +296,7 @@ class _UnreplicatedTail:
             del self.states[key], self._last[key]
 
     def read(self, store: Store, newest: int) -> list[EventRow]:
-        """The events of the next records, by time."""
+        """Return the events of the next records, by time."""
         partition, before, timestamp = self.cursor.partition, self.cursor.offset, self.cursor.timestamp
         records = self.cursor.read(to=newest, limit=PAGE_RECORDS, bytes_max=PAGE_BYTES)
         decoded, newer = decode(records, store.settings.partitions)
@@ -332,11 +332,11 @@ class _UnreplicatedTail:
 
 
 def _as_read(row: EventRow) -> QueryRow:
-    """A row as the store will give it."""
+    """Return a row as the store will give it."""
     return QueryRow(row.timestamp, row.seq_nr, row.key, row.life, row.prev_seq_nr, row.body, row.digest)
 
 
 def _left(cut: KeyRun) -> Iterable[EventRow]:
-    """The events of a run that are not removed in the same page."""
+    """Return the events of a run that are not removed in the same page."""
     gone = 0 if cut.ended_by is None else cut.ended_by.to
     return (row for row in cut.events if row.seq_nr > gone)

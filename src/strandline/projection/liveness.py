@@ -19,7 +19,7 @@ except ImportError:  # pragma: no cover (the file's own checks refuse such a sys
 
 
 def host_name() -> str:
-    """A name that no other host has, and that tells a person where to look."""
+    """Return a name that no other host has, and that tells a person where to look."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
 
 
@@ -42,7 +42,7 @@ class Liveness(Protocol):
         """Return the hosts that live."""
 
     def until(self, beat: Beat) -> int | None:
-        """When a host dies that says nothing more; None if time does not tell."""
+        """Return when a host dies that says nothing more; None if time does not tell."""
 
     def close(self) -> None:
         """This host ends."""
@@ -78,7 +78,7 @@ class FileLockLiveness:
                 self._held = self._taken()
 
     def _taken(self) -> int:
-        """The file, locked; -1 if somebody found it unlocked, thought its host dead, and removed it."""
+        """Return the file, locked; -1 if somebody found it unlocked, thought its host dead, and removed it."""
         made = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(made, fcntl.LOCK_EX)
         try:

@@ -108,7 +108,7 @@ class Projections:
 
     @contextmanager
     def _offsets(self, name: str | None = None) -> Iterator[Offsets]:
-        """The offset store. A name that no projection can have is refused before it is opened."""
+        """Open the offset store. A name that no projection can have is refused before it is opened."""
         if name is not None:
             projection_name(name)
         try:
@@ -191,7 +191,7 @@ class Projections:
         return row.state if self._stale(offsets, row, listed) is None else f"{row.state}, stale"
 
     def _stale(self, offsets: Offsets, row: ProjectionRow, listed: Sequence[int]) -> Stale | None:
-        """A generation that does not serve any more is not stale: nobody reads what it made."""
+        """Return how a generation is stale. One that does not serve any more is not: nobody reads what it made."""
         return None if row.state == RETIRED else stale_of(self._store, offsets.store, row, listed)
 
     def _range(
@@ -357,7 +357,7 @@ class Projections:
 
     @contextmanager
     def _released(self, name: str, generation: int | None) -> Iterator[tuple[OffsetStore, Transaction, ProjectionRow]]:
-        """A projection whose ranges nobody owns, locked."""
+        """Lock a projection whose ranges nobody owns."""
         with self._offsets(name) as offsets:
             found = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
@@ -416,7 +416,7 @@ class Projections:
                 offsets.store.ask(tx, row.id, "unpark", written)
 
     def parked(self, name: str, *, generation: int | None = None) -> Sequence[str]:
-        """The keys that wait."""
+        """Return the keys that wait."""
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             return [found[1] for found in offsets.store.database.rows("parked_keys", (row.id, row.epoch))]
@@ -424,7 +424,7 @@ class Projections:
     def dead_letters(
         self, name: str, *, generation: int | None = None, after: DeadEvent | None = None, limit: int = LIMIT
     ) -> Sequence[DeadEvent]:
-        """Events that were not handled, by key."""
+        """Return events that were not handled, by key."""
         most = checks.limit(limit)
         if after is not None and not isinstance(after, DeadEvent):
             raise invalid("option", "after", "no dead letter", allowed="the last one that was listed", got=after)
@@ -463,7 +463,8 @@ class Projections:
     def _letter(
         self, offsets: Offsets, tx: Transaction, row: ProjectionRow, event: tuple[str, int, int]
     ) -> DeadEvent | None:
-        """The dead letter of an event; None if it has none, but was put back. `NotFound.dead_letter` if neither."""
+        """Return the dead letter of an event; None if it has none, but was put back. `NotFound.dead_letter` if
+        neither."""
         letter = offsets.store.letter(tx, row.id, *event)
         if letter is None and not was_put_back(self._store, row, *event):
             key, _, seq_nr = event
@@ -478,7 +479,7 @@ def stale_hint(one: ProjectionStatus) -> str:
 
 
 def _row(one: ProjectionStatus) -> dict[str, Any]:
-    """A projection in one line."""
+    """Return a projection in one line."""
     return {
         "name": one.name,
         "generation": one.generation,

@@ -112,15 +112,15 @@ class OffsetStore:
     # ------------------------------------------------------------ projections
 
     def all(self) -> list[ProjectionRow]:
-        """All generations of all projections."""
+        """Return all generations of all projections."""
         return [ProjectionRow(*row) for row in self.database.rows("projections")]
 
     def generations(self, name: str) -> list[ProjectionRow]:
-        """The generations of a name."""
+        """Return the generations of a name."""
         return [ProjectionRow(*row) for row in self.database.rows("named", (name,))]
 
     def find(self, name: str, generation: int | None = None) -> ProjectionRow:
-        """A generation, or the one that serves; `NotFound.projection`."""
+        """Return a generation, or the one that serves; `NotFound.projection`."""
         for row in self.generations(name):
             if row.generation == generation or (generation is None and row.state == SERVING):
                 return row
@@ -138,7 +138,7 @@ class OffsetStore:
         revisions: Sequence[int] = (),
         new: bool = True,
     ) -> ProjectionRow:
-        """The projection, made if it is not there, with as many ranges as the log has partitions.
+        """Return the projection, made if it is not there, with as many ranges as the log has partitions.
 
         Without `new` nothing is made: `NotFound.projection` if its generation is not there.
         `revisions` are those of the store's pointers: rows that were put back before them are read in their places.
@@ -210,19 +210,19 @@ class OffsetStore:
         return row
 
     def serving(self, tx: Transaction, name: str) -> ProjectionRow:
-        """The generation that serves; `NotFound.projection`."""
+        """Return the generation that serves; `NotFound.projection`."""
         for row in tx.rows("named", (name,)):
             if row[3] == SERVING:
                 return ProjectionRow(*row)
         raise unknown_projection(name, None)
 
     def _known(self, tx: Transaction, name: str, generation: int) -> None:
-        """A generation beside others is begun by a rebuild, not by a host."""
+        """Refuse a generation that is not there: one beside others is begun by a rebuild, not by a host."""
         if not any(row[2] == generation for row in tx.rows("named", (name,))):
             raise unknown_projection(name, generation)
 
     def locked(self, tx: Transaction, id_: str) -> ProjectionRow:
-        """The projection, with nobody else changing its ranges; `NotFound.projection` if it is gone."""
+        """Return the projection, with nobody else changing its ranges; `NotFound.projection` if it is gone."""
         rows = tx.rows("lock_projection", (id_,))
         if not rows:
             raise unknown_projection(id_, None)
@@ -249,7 +249,8 @@ class OffsetStore:
     def begin_epoch(
         self, tx: Transaction, row: ProjectionRow, time: int, *, keep_parked: bool, revisions: Sequence[int]
     ) -> ProjectionRow:
-        """Everything up to a time counts as done, nothing above it. The old epoch's rows go with the next deletion.
+        """Begin an epoch: everything up to a time counts as done, nothing above it. The next deletion takes the old
+        rows.
 
         `revisions`: as for `ensure`.
         """
@@ -294,7 +295,7 @@ class OffsetStore:
             tx.execute("free_range", (*claim.place, fence, why, retry_at))
 
     def reload(self, claim: RangeClaim) -> RangeClaim:
-        """The range as it is, once a commit of it that is under way has ended. `LeaseLost` for another fence."""
+        """Return the range as it is, once a commit of it that is under way has ended. `LeaseLost` for another fence."""
         id_, epoch, lo, fence = claim.place
         with self.database.write() as tx:
             rows = tx.rows("lock_range", (id_, epoch, lo))
@@ -314,7 +315,7 @@ class OffsetStore:
         return new
 
     def done(self, tx: Transaction, row: ProjectionRow) -> list[int]:
-        """The position of each slice."""
+        """Return the position of each slice."""
         return done_of(self.ranges(tx, row), self.slice_rows(tx, row))
 
     # ------------------------------------------------------------ offsets
@@ -324,7 +325,7 @@ class OffsetStore:
         return dict(tx.rows("slice_rows", (row.id, row.epoch, *range_)))
 
     def key_rows(self, row: ProjectionRow, keys: Sequence[str]) -> KeyRows:
-        """The rows of these keys, at least one, and the line, of one moment."""
+        """Return the rows of these keys, at least one, and the line, of one moment."""
         found = self.database.many("key_rows", [(slice_of(key), key) for key in keys], row.id, row.epoch)
         if not found or found[0][0] != row.epoch:
             raise LeaseLost(f"{row.name} began anew", code="lease_lost", hint="nothing is to be done")
@@ -365,7 +366,7 @@ class OffsetStore:
             raise lease_lost(claim)
 
     def keys_above(self, tx: Transaction, row: ProjectionRow, done: Sequence[int], range_: Range = ALL) -> list[KeyRow]:
-        """The rows of keys that are further than their slice: the rest of a time, and what a feed brought."""
+        """Return the rows of keys that are further than their slice: the rest of a time, and what a feed brought."""
         found = (KeyRow(*each) for each in tx.rows("keys_above", (row.id, row.epoch, *range_, min(done))))
         return [each for each in found if each.timestamp > done[each.slice]]
 
@@ -396,7 +397,7 @@ class OffsetStore:
 
     @contextmanager
     def look(self, id_: str) -> Iterator[tuple[Transaction, ProjectionRow]]:
-        """A projection and all of it, at one moment."""
+        """Read a projection and all of it, at one moment."""
         with self.database.read() as tx:
             rows = tx.rows("projection_by_id", (id_,))
             if not rows:

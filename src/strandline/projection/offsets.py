@@ -50,7 +50,7 @@ class RangeOffsets:
         self._lines: dict[str, int] = {}
 
     def position_of(self, slice_: int) -> int:
-        """The position of a slice: the greater of its own and its range's."""
+        """Return the position of a slice: the greater of its own and its range's."""
         return max(self.position, self._slices.get(slice_, -1)) if self._slices else self.position
 
     # ------------------------------------------------------------ keys
@@ -67,7 +67,7 @@ class RangeOffsets:
             self._memory[key] = row
 
     def row(self, key: str) -> KeyRow | None:
-        """The newest row of a key: unsaved, else remembered."""
+        """Return the newest row of a key: unsaved, else remembered."""
         return self._unsaved.get(key) or self._memory.get(key)
 
     def is_next(self, row: QueryRow) -> bool:
@@ -102,11 +102,11 @@ class RangeOffsets:
         )
 
     def line(self, key: str) -> Place:
-        """The line for a key without a row, as it was when its row was looked for."""
+        """Return the line for a key without a row, as it was when its row was looked for."""
         return end_of(self._lines.get(key, -1))
 
     def done(self, row: KeyRow) -> None:
-        """An event was handled, skipped or parked: not saved yet."""
+        """Note that an event was handled, skipped or parked: not saved yet."""
         self._unsaved[row.key] = row
 
     # ------------------------------------------------------------ saving
@@ -124,10 +124,10 @@ class RangeOffsets:
         self.position = max(self.position, position)
 
     def undone(self, rows: Iterable[KeyRow] = ()) -> None:
-        """The transaction was undone: what was not saved counts as not done, but for these."""
+        """Note that the transaction was undone: what was not saved counts as not done, but for these."""
         self._unsaved = {row.key: row for row in rows}
 
     def forget(self, key: str) -> None:
-        """Somebody else changed the row of a key."""
+        """Forget the row of a key, because somebody else changed it."""
         self._memory.forget(key)
         self._unsaved.pop(key, None)

@@ -43,7 +43,7 @@ class RangeReader:
         """That of the last event that was accepted."""
 
     def bounds(self, age_s: float = 0.0) -> tuple[int, int]:
-        """Up to where to read, and the time of the newest event there if it is known."""
+        """Return up to where to read, and the time of the newest event there if it is known."""
         settings = self._settings
         if not settings.use_strandline:
             return self.slices.store.now_us() - round(settings.eventual_consistency_delay_s * 1_000_000) - 1, 0
@@ -105,7 +105,7 @@ class RangeReader:
         return True
 
     def _settle(self, bound: int, newest: int) -> None:
-        """All up to the bound was read: hand the batch over, and move the position there.
+        """Hand the batch over, and move the position to the bound, up to which all was read.
 
         A position that only passes Marks need not be saved each time: nobody would see a lag. A save also ends what
         `status` shows of a failure.
@@ -212,7 +212,7 @@ class RangeReader:
             state.offsets.done(accepted.key_row)
 
     def accepted(self, row: QueryRow, *, out_of_order: bool = False) -> Accepted:
-        """An event as it is handed over, if it passes."""
+        """Return an event as it is handed over, if it passes."""
         timestamp, seq_nr, key, number, _, body, _ = row
         life = self._life
         if life.key != key or life.number != number:  # events of one append follow each other

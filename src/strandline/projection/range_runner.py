@@ -92,7 +92,7 @@ class RangeRunner:
             self._state.wake.set()
 
     def abandon(self) -> None:
-        """Its handler does not return: nothing that it does later counts."""
+        """Give up on a handler that does not return: nothing that it does later counts."""
         reached("projection.handler_abandoned")
         self._state.abandoned = True
         self._delivery.break_off()

@@ -157,7 +157,7 @@ class RangeState:
             self.offsets.learn(unknown, self.store.key_rows(self.claim.projection, unknown))
 
     def saved_key_row(self, key: str) -> KeyRow | None:
-        """The row of a key, as it is saved."""
+        """Return the row of a key, as it is saved."""
         with self.store.database.read() as tx:
             return self.store.key_row(tx, self.claim.projection, key)
 
@@ -184,7 +184,7 @@ class RangeState:
         rows: Sequence[KeyRow] = (),
         also: Also | None = None,
     ) -> None:
-        """The last statements of a transaction that saves."""
+        """Write the last statements of a transaction that saves."""
         if also is not None:
             also(tx)
         self.store.save(tx, self.claim, [*_last_rows(batch), *rows], position, self._counted(batch))
@@ -200,7 +200,7 @@ class RangeState:
         self.saved_at = time.monotonic()
 
     def resolve_in_doubt_commit(self, error: Unavailable) -> NoReturn:
-        """A commit may have come through or not: wait until it is over, and begin at what is saved."""
+        """Wait until a commit that may have come through or not is over, and begin at what is saved."""
         _logger.warning("%s: %s", self.projection.name, error)
         while True:
             if self.stop.is_set():
@@ -231,7 +231,7 @@ def done_row(row: QueryRow) -> KeyRow:
 
 
 def _last_rows(batch: Sequence[Accepted]) -> list[KeyRow]:
-    """The last row of each key."""
+    """Return the last row of each key."""
     return list({row[2]: key_row for row, _, key_row, _ in batch if key_row is not None}.values())
 
 

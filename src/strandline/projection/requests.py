@@ -135,7 +135,7 @@ class Requests:
             self._refuse(request, f"the handler failed: {why.type}: {why.message}")
 
     def _past(self, row: QueryRow) -> Accepted:
-        """An event that its key is past already."""
+        """Return an event that its key is past already."""
         return self._reader.accepted(row)._replace(key_row=None)
 
     def _judged(self, row: QueryRow) -> list[Accepted] | None:

@@ -12,13 +12,13 @@ from strandline.values.ranges import Range
 
 
 def opened_source(store: Store, source: BySlices | ByTag, range_: Range) -> Slices:
-    """The events of a source in a range of slices."""
+    """Return the events of a source in a range of slices."""
     if isinstance(source, ByTag):
         return TagEvents(store, source, range_)
     return Slices(store, source.entity_type, range_)
 
 
 def tag_of(text: str) -> ByTag | None:
-    """The tag of a source, as it was written down; None for one by slices."""
+    """Return the tag of a source, as it was written down; None for one by slices."""
     kind, name, *_ = orjson.loads(text)
     return ByTag(name) if kind == "tag" else None

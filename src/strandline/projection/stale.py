@@ -113,7 +113,7 @@ def _pages(
 
 
 def _of_source(page: Sequence[RepairedRow], row: ProjectionRow) -> Iterator[tuple[RepairedRow, StaleEvent]]:
-    """The rows that a projection reads, each with its event as the projection counts it."""
+    """Yield the rows that a projection reads, each with its event as the projection counts it."""
     tag, type_ = tag_of(row.source), orjson.loads(row.source)[1]
     for one in page:
         if one.timestamp <= row.start:

@@ -46,7 +46,7 @@ class TaggedRow(QueryRow):
 
 
 def tagged(row: QueryRow) -> TagRow:
-    """The row of the view that a row of this source was made from."""
+    """Return the row of the view that a row of this source was made from."""
     return cast(TaggedRow, row).of
 
 
@@ -59,7 +59,7 @@ class TagEvents(Slices):
         self._tags = StoredTags(store, PointerWatch(store), source.tag, store.settings.history_id)
 
     def rows(self, after: Place, to: int, page_size: int, *, bodies: bool = True) -> Iterator[QueryRow]:
-        """The rows after a place, up to a time, in the order of the view: by time, key and number."""
+        """Yield the rows after a place, up to a time, in the order of the view: by time, key and number."""
         timestamp, seq_nr, key = after
         place = (timestamp, LAST_KEY, SEQ_NR_MAX) if after == end_of(timestamp) else (timestamp, key, seq_nr)
         more = True
@@ -71,7 +71,7 @@ class TagEvents(Slices):
             yield from map(TaggedRow.made, rows)
 
     def place_of(self, row: QueryRow) -> Place:
-        """Where a row stands: what goes on behind it gives it back."""
+        """Return where a row stands: what goes on behind it gives it back."""
         return row.timestamp, tagged(row).seq_nr, row.key
 
     def look(self, row: QueryRow) -> StoreFacts:
@@ -83,7 +83,8 @@ class TagEvents(Slices):
         return StoreFacts(row.life, 0, (link[0], row.prev_seq_nr, row.key) if link is not None and is_there else None)
 
     def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
-        """The rows of a key under the tag that come before a row, and the row itself, if they follow on each other."""
+        """Return the rows of a key under the tag that come before a row, and the row itself, if they follow on each
+        other."""
         if self._tags.ended(row.key, row.life):
             return LookedBack([])
         own = next(self.of_key(row.key, row.life, row.seq_nr, row.seq_nr), None)
@@ -106,7 +107,7 @@ class TagEvents(Slices):
         return followed(found[::-1], last, line, done.seq_nr + 1, facts)
 
     def of_key(self, key: str, life: int, from_: int, to: int) -> Iterator[QueryRow]:
-        """The rows of a key's life under the tag, by number; none if the life is over."""
+        """Yield the rows of a key's life under the tag, by number; none if the life is over."""
         while from_ <= to:
             rows = self._tags.numbered(key, life, from_, min(to, from_ + STEP - 1), STEP)
             self._check(rows)
@@ -116,7 +117,7 @@ class TagEvents(Slices):
             from_ += STEP
 
     def last_number(self, key: str, life: int) -> int:
-        """The greatest number of a key's life under the tag; 0 if it has none."""
+        """Return the greatest number of a key's life under the tag; 0 if it has none."""
         progress = progress_of(self.store, key, life, self._tag)
         return 0 if progress is None else progress.tag_seq_nr
 

@@ -32,7 +32,7 @@ and seq_nr. Texts compare as their bytes in UTF-8 do."""
 
 
 def end_of(timestamp: int) -> Place:
-    """The place behind everything at this time, by slices."""
+    """Return the place behind everything at this time, by slices."""
     return (timestamp, SEQ_NR_MAX, LAST_KEY)
 
 

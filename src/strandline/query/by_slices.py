@@ -118,7 +118,8 @@ class SliceFeed(Feed[SlicedEvent]):
             pace.pause(min(settings.refresh_interval_s, max(0.0, end_s - pace.now_s())))
 
     def _last_known(self, key: str, done: QueryRow | None) -> RichOffset:
-        """The offset of the key's last event that was shown, else where the query began: nothing is missing there.
+        """Return the offset of the key's last event that was shown, else where the query began: nothing is missing
+        there.
 
         `done`: the last one that is there, of a key that was forgotten.
         """
@@ -179,7 +180,7 @@ class StrandlineSliceFeed(SliceFeed):
         self._pass(at, passed)
 
     def _pass(self, at: int, passed: Before) -> None:
-        """All up to here lies behind the consumer."""
+        """Note that all up to here lies behind the consumer."""
         self._passed, self._last = (at, passed), None
         if not isinstance(passed, RichOffset):
             self._read_to = place_of(passed[1] if isinstance(passed, tuple) else passed._row)

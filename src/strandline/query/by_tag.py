@@ -89,7 +89,7 @@ class TagFeed(Feed[TaggedEvent]):
             self._passed = row
 
     def _corrupt(self, row: Any, before: TagOffset | None) -> Corrupt:
-        """The error for a row that is not what was written, with the offset to resume at once it is mended.
+        """Return the error for a row that is not what was written, with the offset to resume at once it is mended.
 
         `before` is behind what was read before the row. It may stand at a wrong time: then it will come behind the last
         event of its key.
@@ -134,7 +134,7 @@ class TagFeed(Feed[TaggedEvent]):
     def _missing(
         self, holes: dict[str, tuple[int, int, int, int]], last_known: TagOffset | None, held: Any, searched: Any
     ) -> MissingEvent:
-        """The error for holes: of each key its life, the first and the last number, and how many are missing."""
+        """Return the error for holes: of each key its life, the first and the last number, and how many are missing."""
         tag = self._source.of.tag
         key, (life, first, last, _) = next(iter(holes.items()))
         numbers = str(first) if first == last else f"{first}..{last}"
@@ -208,7 +208,8 @@ class StrandlineTagFeed(TagFeed):
             self._pass(rows[-1])
 
     def _events_of(self, lives: Sequence[Life], rows: Sequence[Any]) -> Iterator[TaggedEvent]:
-        """Events of rows, each made when it is asked for: few live at a time, which the garbage collector likes."""
+        """Return events of rows, each made when it is asked for: few live at a time, which the garbage collector
+        likes."""
         return map(TaggedEvent, repeat(self._source.of), lives, rows)
 
     def _held(self, rows: Sequence[Any]) -> set[Place]:
@@ -239,7 +240,7 @@ class StrandlineTagFeed(TagFeed):
         return verdict
 
     def _wanted(self, known: KnownKey | None, held: Any) -> int:
-        """The number of a key that should have come before a row. A key that was forgotten is known again."""
+        """Return the number of a key that should have come before a row. A key that was forgotten is known again."""
         _, _, _, key, life, number, *_ = held
         if known is not None and known.life.number == life:
             return known.number + 1
@@ -251,7 +252,8 @@ class StrandlineTagFeed(TagFeed):
         return done[5] + 1  # type: ignore[no-any-return]
 
     def _last_done(self, key: str, life: int, last: int, line: Place) -> Any:
-        """The row of a key with the greatest number up to one that lies at or before a line; None if there is none."""
+        """Return the row of a key with the greatest number up to one that lies at or before a line; None if there is
+        none."""
         size = self._settings.page_size
         while last >= 1:
             least = max(1, last - size + 1)
@@ -314,5 +316,5 @@ class StrandlineTagFeed(TagFeed):
 
 
 def _link_of(row: Any) -> Place:
-    """Where the row one number lower is."""
+    """Return where the row one number lower is."""
     return row[6], row[3], row[7]

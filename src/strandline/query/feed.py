@@ -48,7 +48,7 @@ class Pace:
         self._end = Flag()
 
     def now_s(self) -> float:
-        """Seconds that only grow."""
+        """Return seconds that only grow."""
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
@@ -86,7 +86,7 @@ class Feed(ABC, Generic[E]):
 
     @abstractmethod
     def _pages(self) -> Iterator[Iterable[E]]:
-        """The events, piece by piece."""
+        """Return the events, piece by piece."""
 
     def _delivered(self) -> Iterator[E]:
         try:
@@ -144,7 +144,7 @@ class Feed(ABC, Generic[E]):
         to: int,
         pause_s: Callable[[], float],
     ) -> Iterator[Sequence[Any]]:
-        """Pages after `place`: `read` gives one, up to a timestamp.
+        """Yield pages after `place`: `read` gives one, up to a timestamp.
 
         `bound` is looked up before the rows; `moved` may be a little older, and is asked again after `pause_s`. One
         that goes back, as it does in a store that was put back from a backup, is waited for.

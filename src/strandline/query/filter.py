@@ -23,7 +23,7 @@ class Filter(NamedTuple):
 
     @classmethod
     def of(cls, given: object) -> Filter | None:
-        """A filter as callers give it: {"types": [...], "tags": [...]}."""
+        """Return a filter as callers give it: {"types": [...], "tags": [...]}."""
         if given is None or isinstance(given, Filter):
             return given
         allowed = '{"types": texts, "tags": texts}'

@@ -49,7 +49,7 @@ class KnownKeys(KeyMemory[KnownKey]):
             self._always[key] = known
 
     def known(self) -> Iterator[tuple[str, KnownKey]]:
-        """All of them."""
+        """Yield all known keys."""
         yield from self._always.items()
         yield from self._old.items()
         yield from self.young.items()

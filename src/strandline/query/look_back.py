@@ -47,7 +47,7 @@ def look(store: Store, row: QueryRow) -> StoreFacts:
 
 
 def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
-    """The events of a key that come before `row`, and `row` itself, as far as they follow on each other."""
+    """Return the events of a key that come before `row`, and `row` itself, as far as they follow on each other."""
     head = head_of(store, row.key)
     if head is None or head.life > row.life:
         return LookedBack([])
@@ -86,7 +86,7 @@ def followed(rows: Sequence[QueryRow], last: Last | None, line: Place, low: int,
 
 
 def journal_of(store: Store, key: str, life: int, from_: int, to: int) -> Iterator[QueryRow]:
-    """The events of a key's life that the store has, by number; none if the life is over."""
+    """Yield the events of a key's life that the store has, by number; none if the life is over."""
     head = head_of(store, key)
     if head is None or head.life != life:
         return
@@ -101,7 +101,8 @@ def journal_of(store: Store, key: str, life: int, from_: int, to: int) -> Iterat
 def _above(
     store: Store, head: Head, row: QueryRow, low: int, line: Place | None
 ) -> tuple[QueryRow | None, list[QueryRow]]:
-    """The events `low`..prev of a row above the line, in order, and the one at or below it at which this ended."""
+    """Return the events `low`..prev of a row above the line, in order, and the one at or below it at which this
+    ended."""
     found: list[QueryRow] = []
     to = row.prev_seq_nr
     while to >= low:
@@ -117,7 +118,7 @@ def _above(
 
 
 def head_of(store: Store, key: str) -> Head | None:
-    """The head of a key; None if it has none."""
+    """Return the head of a key; None if it has none."""
     _, state = look_at(store, key, key_partition(key, store.settings.partitions))
     return state if isinstance(state, Head) else None
 
@@ -129,6 +130,6 @@ def _rows(store: Store, key: str, head: Head, from_: int, to: int, *, backwards:
 
 
 def _row(life: Life, cells: tuple[Any, ...]) -> QueryRow:
-    """The row of an event, also of a damaged one."""
+    """Return the row of an event, also of a damaged one."""
     seq_nr, prev, body, digest = cells
     return QueryRow(RecordedEvent(life, cells).timestamp, seq_nr, life.key, life.number, prev, body, digest)

@@ -33,7 +33,7 @@ class PointerWatch:
         """How often the store was asked."""
 
     def now(self) -> list[Pointer]:
-        """The pointers of this moment, or a later one."""
+        """Return the pointers of this moment, or a later one."""
         return self.within(0.0)
 
     def due_in(self, age_s: float) -> float:
@@ -41,7 +41,7 @@ class PointerWatch:
         return max(0.0, self._at + age_s - time.monotonic())
 
     def within(self, age_s: float) -> list[Pointer]:
-        """The pointers, not older than this."""
+        """Return the pointers, not older than this."""
         asked = time.monotonic()
         with self._lock:
             if not self._seen or asked - self._at >= age_s:

@@ -76,7 +76,7 @@ class RichOffset:
 
     @classmethod
     def checked(cls, given: object, entity_type: str, history: str) -> Self:
-        """An offset as a caller gives it; `InvalidInput.offset_foreign` for one of another query or store."""
+        """Return an offset as a caller gives it; `InvalidInput.offset_foreign` for one of another query or store."""
         offset = given if isinstance(given, cls) else cls.parse(given)
         for field, its, ours in (
             ("entity type", offset.entity_type, entity_type),

@@ -90,7 +90,7 @@ class SearchingSliceFeed(SliceFeed):
             yield from self._back_tracked(timestamp)
 
     def _back_tracked(self, to: int) -> Iterator[list[SlicedEvent]]:
-        """Up to a time, whatever is known there: what comes late may stand behind any number of others."""
+        """Read again up to a time, whatever is known there: what comes late may stand behind any number of others."""
         self.back_tracks += 1
         reader, place, more = self._slices.reader(self._settings.page_size, bodies=False), self._line, True
         while more:

@@ -76,7 +76,7 @@ class EarlierEvent(SlicedEvent):
 
 
 def offset_at(timestamp: int, passed: Before) -> RichOffset:
-    """The offset behind these rows of a time."""
+    """Return the offset behind these rows of a time."""
     rows: list[Any] = []
     while not isinstance(passed, RichOffset):
         passed, row = passed if isinstance(passed, tuple) else (passed._before, passed._row)

@@ -33,11 +33,13 @@ class Slices:
         self.partitions = range_.partitions(store.settings.partitions)
 
     def bound(self, pointers: Sequence[Pointer]) -> int:
-        """Up to here all is in the store. A partition that was never replicated counts as: nothing has arrived."""
+        """Return the time up to which all is in the store. A partition that was never replicated counts as: nothing has
+        arrived."""
         return min(pointers[partition].timestamp for partition in self.partitions)
 
     def newest(self, pointers: Sequence[Pointer]) -> int:
-        """The time of the last action that was no Mark, as far as the bound lets it be seen; 0 if there is none."""
+        """Return the time of the last action that was no Mark, as far as the bound lets it be seen; 0 if there is
+        none."""
         bound = self.bound(pointers)
         times = (pointers[partition].last_action_at for partition in self.partitions)
         return max((at for at in times if at <= bound), default=0)
@@ -47,11 +49,11 @@ class Slices:
         return SliceReader(self, page_size, SLICE_ROWS if bodies else SLICE_PLACES)
 
     def place_of(self, row: QueryRow) -> Place:
-        """Where a row stands: what goes on behind it gives it back."""
+        """Return where a row stands: what goes on behind it gives it back."""
         return row[:3]
 
     def rows(self, after: Place, to: int, page_size: int, *, bodies: bool = True) -> Iterator[QueryRow]:
-        """The rows after a place, up to a time, in order."""
+        """Yield the rows after a place, up to a time, in order."""
         reader, more = self.reader(page_size, bodies=bodies), True
         while more:
             rows, more = reader.page(after, to)
@@ -60,7 +62,7 @@ class Slices:
             yield from map(new_tuple, repeat(QueryRow), rows) if bodies else starmap(QueryRow, rows)
 
     def whole(self, row: Sequence[Any]) -> QueryRow | None:
-        """A row with its body; None if its event is not in the store any more."""
+        """Return a row with its body; None if its event is not in the store any more."""
         _, seq_nr, key, life, *_ = row
         head = head_of(self.store, key)
         if head is None or head.life != life or seq_nr <= head.delete_to:
@@ -73,15 +75,16 @@ class Slices:
         return look(self.store, row)
 
     def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
-        """The events of a key that come before a row, and the row itself, as far as they follow on each other."""
+        """Return the events of a key that come before a row, and the row itself, as far as they follow on each
+        other."""
         return look_back(self.store, row, last, line)
 
     def of_key(self, key: str, life: int, from_: int, to: int) -> Iterator[QueryRow]:
-        """The events of a key's life that are there, by number; none if the life is over."""
+        """Return the events of a key's life that are there, by number; none if the life is over."""
         return journal_of(self.store, key, life, from_, to)
 
     def life_of(self, key: str, number: int) -> Life:
-        """A life of a key. One that has no business in this range came there by damage, and nothing of it can be
+        """Return a life of a key. One that has no business in this range came there by damage, and nothing of it can be
         right."""
         life = Life(key, number)
         if life.entity_type != self.entity_type or life.slice not in self.range:
@@ -104,7 +107,7 @@ class SliceReader:
         self._parts: list[_PartitionRows] = []
 
     def page(self, after: Place, to: int) -> FeedPage:
-        """Rows after a place up to a time, and whether there are more."""
+        """Return rows after a place up to a time, and whether there are more."""
         if after != self._after:
             self._parts = [_PartitionRows(self._slices, part, after, self._share) for part in self._slices.partitions]
             self._after = after
@@ -155,7 +158,7 @@ class _PartitionRows:
             self._done = to
 
     def take(self, bound: Sequence[Any] | None) -> list[Any]:
-        """The rows up to one, or all of them."""
+        """Return the rows up to one, or all of them."""
         if bound is None or not self.rows or self.rows[-1] <= bound:
             taken, self.rows = self.rows, []
             return taken
@@ -166,7 +169,7 @@ class _PartitionRows:
 
 
 def missing_event(key: str, missing: tuple[int, int, int], offset: object) -> MissingEvent:
-    """The error at a hole that stays."""
+    """Return the error at a hole that stays."""
     life, first, last = missing
     numbers = str(first) if first == last else f"{first} to {last}"
     return MissingEvent(

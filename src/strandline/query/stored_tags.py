@@ -54,7 +54,7 @@ class StoredTags:
     # ------------------------------------------------------------ rows in order
 
     def page(self, after: Place, to: int, limit: int, bytes_max: int | None = None) -> FeedPage:
-        """Rows after a place, up to a timestamp, in order of their places; of large ones about so many bytes."""
+        """Return rows after a place, up to a timestamp, in order of their places; of large ones about so many bytes."""
         bytes_max = PAGE_BYTES if bytes_max is None else bytes_max
         if self._partitioned:
             return self._page_by_buckets(after, to, limit, bytes_max)
@@ -93,7 +93,7 @@ class StoredTags:
     # ------------------------------------------------------------ rows by key
 
     def numbered(self, key: str, life: int, first: int, last: int, limit: int) -> Sequence[Any]:
-        """Rows of a key and life with these numbers, in their order, at most so many."""
+        """Return rows of a key and life with these numbers, in their order, at most so many."""
         if last < first:
             return ()
         if not self._partitioned:
@@ -108,7 +108,7 @@ class StoredTags:
         return rows
 
     def _places(self, key: str, life: int) -> Any:
-        """Where the rows of a key and life are, by their numbers."""
+        """Yield where the rows of a key and life are, by their numbers."""
         _, state = look_at(self._store, key, key_partition(key, self._store.settings.partitions))
         if not isinstance(state, Head) or state.life != life:
             return
@@ -124,7 +124,7 @@ class StoredTags:
                 after = page.rows[-1][:1] if page.rows else None
 
     def there(self, places: Sequence[Place]) -> set[Place]:
-        """Which of these places have a row."""
+        """Return which of these places have a row."""
         return {place for place in places if tag_row_at(self._store, self.of.tag, place) is not None}
 
     def ended(self, key: str, life: int) -> bool:
@@ -135,7 +135,7 @@ class StoredTags:
     # ------------------------------------------------------------ the bound
 
     def strandline(self) -> int:
-        """Everything up to it is in the store."""
+        """Return the time up to which everything is in the store."""
         return _least(self._watch.now())
 
     def strandline_within(self, age_s: float) -> int:

@@ -71,12 +71,12 @@ class TagOffset:
 
     @classmethod
     def before(cls, of: TagView, timestamp: int) -> TagOffset:
-        """The one that stands before all rows of a time."""
+        """Return the one that stands before all rows of a time."""
         return cls(of, (timestamp, "", 0), 0, 0)
 
     @classmethod
     def parse(cls, text: str, field: str = "after") -> TagOffset:
-        """The offset of a text; `InvalidInput.offset_format` if it is none."""
+        """Return the offset of a text; `InvalidInput.offset_format` if it is none."""
         if not isinstance(text, str):
             raise invalid("offset_format", field, "not an offset", allowed=_ALLOWED, got=text)
         prefix, dot, packed = text.partition(".")
@@ -129,5 +129,5 @@ class TagView(NamedTuple):
 
 
 def place_of(row: TagRow | Any) -> Place:
-    """Where a row is in its view."""
+    """Return where a row is in its view."""
     return row[2], row[3], row[9]

@@ -112,7 +112,8 @@ class SearchingTagFeed(TagFeed):
         self.state = "catching up"
 
     def _back(self) -> Place:
-        """Where a back-track begins: a period before the furthest place, at most at the start of the bucket before."""
+        """Return where a back-track begins: a period before the furthest place, at most at the start of the bucket
+        before."""
         timestamp, bucket_us = self._high[0], self._source.bucket_us
         reach = (timestamp // bucket_us - 1) * bucket_us
         if self._settings.back_track_period_s != MAX:
@@ -179,7 +180,7 @@ class SearchingTagFeed(TagFeed):
         )
 
     def _hole(self, row: Any) -> Hole | None:
-        """The hole before a row, if there is one that keeps it back."""
+        """Return the hole before a row, if there is one that keeps it back."""
         key, life, number = row[3:6]
         known = self._keys.get(key)
         if known is not None and life <= known.life.number:
@@ -203,8 +204,8 @@ class SearchingTagFeed(TagFeed):
         return hole._replace(held=row)
 
     def _rewound(self, hole: Hole) -> Place:
-        """Where to read again because of a hole: at once the first time, then after a while; `MissingEvent` at the end
-        of the time of one that fails."""
+        """Return where to read again because of a hole: at once the first time, then after a while; `MissingEvent` at
+        the end of the time of one that fails."""
         self.state = "searching"
         self.searches += 1
         row, pace = hole.held, self._pace
@@ -224,7 +225,7 @@ class SearchingTagFeed(TagFeed):
         return back
 
     def _search_from(self, row: Any) -> Place:
-        """The key's last row, but not before the bucket before that of the held one, nor before the start."""
+        """Return the key's last row, but not before the bucket before that of the held one, nor before the start."""
         bucket_us = self._source.bucket_us
         reach: Place = ((row[2] // bucket_us - 1) * bucket_us, "", 0)
         known = self._keys.get(row[3])

@@ -18,22 +18,22 @@ class TagSource(Protocol):
     """How long a bucket is."""
 
     def page(self, after: Place, to: int, limit: int) -> FeedPage:
-        """Rows after a place, up to a timestamp, in order of their places."""
+        """Return rows after a place, up to a timestamp, in order of their places."""
 
     def numbered(self, key: str, life: int, first: int, last: int, limit: int) -> Sequence[Any]:
-        """Rows of a key and life with these numbers, in their order, at most so many, from any bucket."""
+        """Return rows of a key and life with these numbers, in their order, at most so many, from any bucket."""
 
     def there(self, places: Sequence[Place]) -> set[Place]:
-        """Which of these places have a row."""
+        """Return which of these places have a row."""
 
     def ended(self, key: str, life: int) -> bool:
         """Return whether a life of a key is over: its rows were purged, or are about to be."""
 
     def strandline(self) -> int:
-        """The bound, read now."""
+        """Return the bound, read now."""
 
     def strandline_within(self, age_s: float) -> int:
-        """The bound, read at most so long ago."""
+        """Return the bound, read at most so long ago."""
 
     def now(self) -> int:
-        """The store's clock, in microseconds."""
+        """Return the store's clock, in microseconds."""

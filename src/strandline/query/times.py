@@ -13,7 +13,7 @@ _ALLOWED: Final = "a datetime with a zone, or microseconds since 1970"
 
 
 def time_us(value: object, field: str) -> int:
-    """Microseconds since 1970."""
+    """Return microseconds since 1970."""
     if isinstance(value, datetime):
         if value.tzinfo is None or value.utcoffset() is None:
             raise invalid("time_without_zone", field, "no zone", allowed=_ALLOWED, got=value)

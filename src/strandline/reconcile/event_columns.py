@@ -65,7 +65,7 @@ class EventColumns:
 
     @classmethod
     def of(cls, rows: Sequence[EventRow], partitions: int) -> EventColumns | None:
-        """The page, if it can be taken by columns."""
+        """Return the page, if it can be taken by columns."""
         if np is None or not rows:
             return None
         try:
@@ -77,7 +77,7 @@ class EventColumns:
     def sums(
         self, ends: Sequence[int], oldest: Sequence[int | None], *, partitioned: bool
     ) -> tuple[int, list[tuple[int, int, int]], Iterator[CellSum]]:
-        """How many events are not above `ends`, offsets by partition; those with tags; what they add to cells.
+        """Return how many events are not above `ends`, offsets by partition; those with tags; what they add to cells.
 
         `oldest` is the first offset of each partition that the log keeps; None where it proves nothing. Of those with
         tags it tells which rows they are, and from where to where their bodies have the tags.
@@ -116,7 +116,7 @@ class EventColumns:
 
 
 def mixed(*columns: Any) -> Any:
-    """The items of rows: `tallies.item_of`, column by column."""
+    """Return the items of rows: `tallies.item_of`, column by column."""
     with np.errstate(over="ignore"):
         made = np.zeros(len(columns[0]), np.uint64)
         for column in columns:

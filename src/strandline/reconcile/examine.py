@@ -261,7 +261,7 @@ class KeyExaminer:
     def _ended_rows(
         self, key: str, state: State, odd: Sequence[OddRow], found: KeyCorrection, *, readable: bool
     ) -> None:
-        """Rows of lives that have ended."""
+        """Look for rows of lives that have ended."""
         if not readable or state is None:
             return
         number = state.life + isinstance(state, EndedLife)
@@ -301,7 +301,8 @@ class KeyExaminer:
                 )
 
     def _proved_head(self, key: str, state: State, logged: LoggedKey | None, pointer: Pointer) -> Head | None:
-        """The head that the log makes: all of it where it is whole, else what it adds to the one that is there."""
+        """Return the head that the log makes: all of it where it is whole, else what it adds to the one that is
+        there."""
         complete = self._logged.kept.complete
         if logged is None or not (complete or isinstance(state, Head)):
             return None
@@ -328,7 +329,7 @@ class KeyExaminer:
         found.findings.append(self._keys.difference("head_wrong", key, life, (), expected, was))
 
     def _has_other_columns(self, row: OddRow) -> bool:
-        """Whether an event still stands at another time than its body says (partitioned stores)."""
+        """Return whether an event still stands at another time than its body says (partitioned stores)."""
         _, state, _ = self._keys.state(row.key)
         seq_nr = int(row.place[0])
         there = raw_row(self._store, JOURNAL, (row.key, row.life, segment_of(seq_nr, self._keys.size(state)), seq_nr))
@@ -352,7 +353,7 @@ class KeyExaminer:
         return StoredEvent(seq_nr, prev, parts.timestamp, parts.log_offset, content_of(body), whole, in_columns)
 
     def _found_by_time(self, life: Life, seq_nr: int, timestamp: int) -> EventRow | None:
-        """The row of an event as queries by slices find it."""
+        """Return the row of an event as queries by slices find it."""
         after: tuple[int, int] = (timestamp, seq_nr - 1)
         rows = self._store.scan(
             EVENTS, (life.entity_type, self._partition), after=after, to=timestamp, limit=ROWS_AT_ONCE,
@@ -403,7 +404,7 @@ class KeyExaminer:
         rows: Sequence[tuple[Any, ...]],
         odd: Sequence[OddRow],
     ) -> None:
-        """Rows of the slice view: a row a whole event, at the place that its body says."""
+        """Look at rows of the slice view: a row a whole event, at the place that its body says."""
         replaced = {row.seq_nr for row in found.replace} | {row.seq_nr for row in found.remove}
         for seq_nr, prev, body, digest in rows:
             if seq_nr <= head.delete_to or seq_nr in replaced or crc32(body, life.seed) != digest:
@@ -442,7 +443,7 @@ class KeyExaminer:
 
 
 def listed_rows(seen: Pointer, key: str, places: Sequence[tuple[int, int, int]]) -> list[RepairedRow]:
-    """The entries of table `repaired` for events that are put back: life, number, timestamp of each."""
+    """Return the entries of table `repaired` for events that are put back: life, number, timestamp of each."""
     return [
         RepairedRow(seen.partition, repaired_number(seen.revision, at), key, life, seq_nr, timestamp, None, None)
         for at, (life, seq_nr, timestamp) in enumerate(places)
@@ -450,5 +451,5 @@ def listed_rows(seen: Pointer, key: str, places: Sequence[tuple[int, int, int]])
 
 
 def content_of(body: bytes) -> int:
-    """A checksum of a body without the number of the event before: that may be mended."""
+    """Return a checksum of a body without the number of the event before: that may be mended."""
     return crc32(body[PREV_END:], crc32(body[:PREV_AT]))

@@ -50,7 +50,7 @@ class TagExaminer:
             mender.mend(self._partition, (key,), amend)
 
     def _tags_of(self, key: str, odd: Sequence[OddRow]) -> list[str]:
-        """The tags of a key: those of its events, those of which something is kept, and those of odd rows."""
+        """Return the tags of a key: those of its events, those of which something is kept, and those of odd rows."""
         tags = {str(row.place[0]) for row in odd if row.table == "tag_view"}
         _, state, readable = self._keys.state(key)
         if not isinstance(state, Head) or not readable:
@@ -148,7 +148,7 @@ class TagExaminer:
                 yield self._keys.difference(kind, key, None, (row[4],), "none", f"{table.name} {tuple(row)}", tag=tag)
 
     def _is_recorded(self, row: TagRow) -> bool:
-        """Whether the journal has the event of a row: then its own row stands elsewhere."""
+        """Return whether the journal has the event of a row: then its own row stands elsewhere."""
         _, state, _ = self._keys.state(row.key)
         size, at = self._keys.size(state), row.seq_nr
         return bool(self._store.page(row.key, row.life, size, from_=at, to=at, limit=1).rows)

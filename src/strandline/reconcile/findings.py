@@ -101,5 +101,5 @@ COUNTED: Final = ("events", "keys", "tag_rows", "log_events", "slices", "suspect
 
 
 def numbers_shown(first: int, last: int) -> tuple[int, ...]:
-    """The numbers from one to another, as far as a finding lists them."""
+    """Return the numbers from one to another, as far as a finding lists them."""
     return tuple(range(first, min(last, first + SHOWN_MAX - 1) + 1))

@@ -61,7 +61,7 @@ def judge_events(
     *,
     log: tuple[int, int] | None,
 ) -> list[EventFault]:
-    """The faults of a key's events, both runs sorted by number.
+    """Return the faults of a key's events, both runs sorted by number.
 
     `log`: the first and the last offset that the proofs are from: what is not among them and says that it is from there
     was never recorded. None where the log proves nothing.
@@ -131,7 +131,7 @@ def _judge_chain(run: Sequence[StoredEvent | ProvedEvent], head: Head) -> list[E
 
 
 def _named(first: int, last: int, by: str) -> EventFault:
-    """The fault of an event that is named and has no row: nobody knows which ones before it are gone, too."""
+    """Return the fault of an event that is named and has no row: nobody knows which ones before it are gone, too."""
     gap = f"{last}, {by}" if first == last else f"{last}, {by}, and perhaps others from {first} on"
     return EventFault("event_missing", numbers_shown(last, last), gap, "none")
 

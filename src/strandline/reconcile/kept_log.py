@@ -62,7 +62,7 @@ class KeptLog:
         return self._log.exact or self.complete
 
     def start(self) -> PartitionCursor:
-        """Where it begins."""
+        """Return where it begins."""
         return PartitionCursor(self._log, self._partition, self.oldest - 1, 0)
 
     def decoded(
@@ -86,7 +86,7 @@ class KeptLog:
             yield from decode(wanted, self._log.partitions)[0]
 
     def removed_from(self, to: int) -> set[str]:
-        """The keys that a Delete or Purge of the kept log may have taken something from."""
+        """Return the keys that a Delete or Purge of the kept log may have taken something from."""
         if not self._log.exact:
             return set()
         found = set()

@@ -33,11 +33,11 @@ class KeyReader:
         return look.pointer, look.states.get(key), True
 
     def size(self, state: State) -> int:
-        """The size of a key's segments."""
+        """Return the size of a key's segments."""
         return state.segment_size if isinstance(state, Head) else self._store.settings.segment_size
 
     def rows(self, life: Life, head: Head, outside: Sequence[int] = ()) -> list[tuple[Any, ...]]:
-        """The events of a life, and those at numbers outside of what its head says it has."""
+        """Return the events of a life, and those at numbers outside of what its head says it has."""
         found: dict[int, tuple[Any, ...]] = {}
 
         def read(from_: int, to: int) -> None:
@@ -67,5 +67,5 @@ class KeyReader:
         timestamp: int = 0,
         tag: str | None = None,
     ) -> Difference:
-        """A difference of this partition."""
+        """Return a difference of this partition."""
         return Difference(kind, self._partition, key, life, seq_nrs, expected, found, timestamp, tag)

@@ -25,7 +25,7 @@ border-bottom: 1px solid #dde3ea; vertical-align: top } .number { text-align: ri
 
 
 def page_of(report: ReconcileReport, *, what: str) -> str:
-    """The page. `what` says what was compared: a URL without its password."""
+    """Return the page. `what` says what was compared: a URL without its password."""
     left = len(report.unrepaired)
     found = len(report.findings)
     headline = "No difference was found" if not found else f"{found} found, {found - left} repaired, {left} left"

@@ -180,7 +180,7 @@ def _pointers(log: Log, store: Store, frozen: FrozenEnds, repair: Repair | None)
 
 
 def sampled(share: float, start: float, partitions: int) -> frozenset[int]:
-    """A run of slices in each partition, so many that together they are this share of all."""
+    """Return a run of slices in each partition, so many that together they are this share of all."""
     found: set[int] = set()
     for partition in range(min(partitions, SLICES)):
         mine = [slice_ for slice_ in range(SLICES) if partition_of(slice_, partitions) == partition]
@@ -216,7 +216,7 @@ def _count(report: ReconcileReport, totals: SideTotals) -> None:
 
 
 def _key_parts(odd: Mapping[str, Sequence[OddRow]], partitions: int, fence: int | None) -> list[KeyPart]:
-    """Parts of keys. A repair has one part for each partition: its corrections go one after the other."""
+    """Return parts of keys. A repair has one part for each partition: its corrections go one after the other."""
     by_partition: dict[int, list[str]] = {}
     for key in odd:
         by_partition.setdefault(key_partition(key, partitions), []).append(key)

@@ -104,7 +104,8 @@ class SideReader:
         return SideResult(list(self._tallies.all()), self._odd, sorted(self._suspects), self._counts)
 
     def _bounds(self) -> tuple[int, int] | None:
-        """The first and the last slice of this partition that is wanted; of all, if a row of it is to be found here."""
+        """Return the first and the last slice of this partition that is wanted; of all, if a row of it is to be found
+        here."""
         mine = [
             slice_ for slice_ in self._part.slices or () if partition_of(slice_, self._partitions) == self._part.number
         ]
@@ -162,7 +163,7 @@ class SideReader:
                     self._tallies.add("tag_chain", slice_, NO_TIME, key, item, found=False, count=0)
 
     def _last_before(self, key: str, head: Head, end: int) -> int:
-        """The last event of a key up to an offset of the log."""
+        """Return the last event of a key up to an offset of the log."""
         to = head.seq_nr
         while to > head.delete_to:
             page = self._store.page(key, head.life, head.segment_size, from_=1, to=to, limit=100, backwards=True)
@@ -402,7 +403,7 @@ class SideReader:
             self._states.update(self._states_of(partition, some))
 
     def _states_of(self, partition: int, keys: Collection[str]) -> dict[str, State]:
-        """The states of keys, without those that cannot be read."""
+        """Return the states of keys, without those that cannot be read."""
         try:
             return self._store.look(partition, keys).states
         except Corrupt:
@@ -421,7 +422,7 @@ def _seed(row: TagRow) -> int:
 
 
 def _offset_in(body: bytes) -> int:
-    """Where an event is from; -1 if its body cannot say."""
+    """Return where an event is from; -1 if its body cannot say."""
     try:
         return parts_of(body).log_offset
     except (TypeError, struct.error):

@@ -74,12 +74,12 @@ class Tallies:
 
 
 def signed(digest: int) -> int:
-    """A sum as a signed integer of 64 bits."""
+    """Return a sum as a signed integer of 64 bits."""
     return (digest + _SIGNED) % _MODULUS - _SIGNED
 
 
 def differing(tallies: Iterable[Tally]) -> list[Tally]:
-    """The cells in which the sides differ, each once, with the sums of all parts. Pure."""
+    """Return the cells in which the sides differ, each once, with the sums of all parts. Pure."""
     sums: dict[TallyCell, list[int]] = {}
     for cell, expected, found, digest in tallies:
         into = sums.setdefault(cell, [0, 0, 0])
@@ -95,12 +95,12 @@ def differing(tallies: Iterable[Tally]) -> list[Tally]:
 
 @lru_cache(maxsize=65536)
 def text_number(text: str) -> int:
-    """A number that stands for a text in items: 61 bits of a digest, the same on every machine."""
+    """Return a number that stands for a text in items: 61 bits of a digest, the same on every machine."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()) >> 3
 
 
 def item_of(*numbers: int) -> int:
-    """An item of some numbers: 64 bits, of which each depends on all of them, in every process alike.
+    """Return an item of some numbers: 64 bits, of which each depends on all of them, in every process alike.
 
     Python's own hash of a tuple is nearly linear in the last number, so two wrong numbers could cancel out.
     """

@@ -133,7 +133,7 @@ class Watch(Protocol):
     """
 
     def seen(self) -> int:
-        """A number for this moment."""
+        """Return a number for this moment."""
 
     def wait(self, seen: int, timeout_s: float) -> bool:
         """Wait until something may have come after that moment; False after `timeout_s`."""
@@ -168,10 +168,10 @@ class Database(Protocol):
         """Return a statement's rows for many rows (`Transaction.many`), of one moment, on a server in one statement."""
 
     def read(self) -> AbstractContextManager[Transaction]:
-        """A transaction that reads: all statements see one moment."""
+        """Open a transaction that reads: all statements see one moment."""
 
     def write(self, *, isolation: Isolation = "read_committed") -> AbstractContextManager[Transaction]:
-        """A transaction: committed at the end, undone by any exception.
+        """Open a transaction: committed at the end, undone by any exception.
 
         SQLite: it holds the file's write lock, whatever the isolation. PostgreSQL: lock what you decide by, or ask for
         another isolation, and repeat the transaction after `Unavailable.serialization`: "repeatable_read" refuses to
@@ -189,7 +189,7 @@ class Database(Protocol):
         """
 
     def now_us(self) -> int:
-        """The clock that all who share the tables go by: the server's, if there is one."""
+        """Return the clock that all who share the tables go by: the server's, if there is one."""
 
     def watch(self, channel: str, *, interval_s: float = 0.05) -> Watch:
         """Be woken by commits of anybody: on a server by those that notify the channel, in a file by any.

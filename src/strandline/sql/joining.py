@@ -6,14 +6,14 @@ from strandline.errors import InvalidInput, invalid
 
 
 def tx_unknown(tx: object, allowed: str) -> InvalidInput:
-    """Nothing that a statement could be executed with."""
+    """Return the error for something that no statement can be executed with."""
     return invalid(
         "tx_foreign", "tx", "no transaction that can be joined", allowed=f"{allowed}, or what has one as raw", got=tx
     )
 
 
 def tx_idle(where: str) -> InvalidInput:
-    """A connection that commits each statement at once: it has no transaction to join."""
+    """Return the error for a connection that commits each statement at once: it has no transaction to join."""
     return InvalidInput(
         f"tx for {where}: no transaction is open on this connection, so the call would be committed at once",
         code="tx_idle",
@@ -27,5 +27,5 @@ def tx_foreign(
     why: str = "its database does not have these tables",
     hint: str = "give an open transaction of that database, or leave tx out",
 ) -> InvalidInput:
-    """A transaction of another database than that of the tables, or of another kind than it must be."""
+    """Return the error for a transaction of another database than the tables', or of another kind than it must be."""
     return InvalidInput(f"tx for {where}: {why}", code="tx_foreign", hint=hint, field="tx")

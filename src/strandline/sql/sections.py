@@ -35,7 +35,7 @@ class Section(NamedTuple):
 
 @cache
 def sections(package: str, folder: str) -> dict[tuple[str, str, str | None], Section]:
-    """All sections of a package's folder, by kind, name and dialect."""
+    """Return all sections of a package's folder, by kind, name and dialect."""
     found: dict[tuple[str, str, str | None], Section] = {}
     for file in sorted(files(package).joinpath(folder).iterdir(), key=lambda file: file.name):
         if not file.name.endswith((".sql", ".cql")):
@@ -49,7 +49,7 @@ def sections(package: str, folder: str) -> dict[tuple[str, str, str | None], Sec
 
 
 def sections_of(text: str) -> list[Section]:
-    """The sections of a file, in its order."""
+    """Return the sections of a file, in its order."""
     _, *parts = _TITLE.split(text)
     made = []
     for kind, name, marks, body in zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True):

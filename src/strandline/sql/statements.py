@@ -21,7 +21,7 @@ _NAME: Final = re.compile(r"[a-z0-9_]+")
 
 @cache
 def statement(package: str, name: str, dialect: Dialect | None = None, declared: Declared = undeclared) -> str:
-    """A statement of a package, without its comments and line ends: drivers key their caches by the text.
+    """Return a statement of a package, without its comments and line ends: drivers key their caches by the text.
 
     `PACKAGE/NAME` is a statement of that package instead. `declared` finds those that are in no file.
     """
@@ -40,7 +40,7 @@ def statement(package: str, name: str, dialect: Dialect | None = None, declared:
 
 
 def script(package: str, name: str, dialect: Dialect | None = None) -> str:
-    """The text of a statement as it stands in its file, with its comments."""
+    """Return the text of a statement as it stands in its file, with its comments."""
     text = _in_file(package, name, dialect)
     if text is None:
         raise LookupError(f"{package} has no statement {name}")
@@ -54,13 +54,15 @@ def _in_file(package: str, name: str, dialect: Dialect | None) -> str | None:
 
 
 def sqlite_text(text: str) -> str:
-    """A statement as SQLite reads it: tables have no schema, values no types, and one lock is that of all rows."""
+    """Return a statement as SQLite reads it: tables have no schema, values no types, and one lock is that of all
+    rows."""
     text = _LOCKED.sub("", text)
     return _PLACE.sub(r"?\1", text.replace("{schema}.", ""))
 
 
 @cache
 def repeated(text: str, rows: int) -> str:
-    """An INSERT whose row, what follows VALUES, stands there so many times: one step of the library for all of them."""
+    """Return an INSERT whose row, what follows VALUES, stands there so many times: one step of the library for all of
+    them."""
     insert, values, row = text.rpartition("VALUES ")
     return insert + values + ", ".join([row] * rows)

@@ -59,7 +59,7 @@ class Description(NamedTuple):
 
 
 def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | None = None) -> tuple[SchemaStep, ...]:
-    """The steps of a part: those of its package, then those of others, named after them."""
+    """Return the steps of a part: those of its package, then those of others, named after them."""
     steps = steps_in(package, folder, dialect)
     for other in also:
         named = other.rpartition(".")[2]
@@ -69,7 +69,7 @@ def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | 
 
 @cache
 def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple[SchemaStep, ...]:
-    """The steps that a package keeps in a folder, in order: those for all dialects, and those for this one."""
+    """Return the steps that a package keeps in a folder, in order: those for all dialects, and those for this one."""
     found = [one for one in sections(package, folder).values() if one.kind == "step" and one.dialect in {None, dialect}]
     return tuple(SchemaStep(one.name, one.text, one.additive) for one in sorted(found, key=lambda one: one.name))
 
@@ -102,7 +102,8 @@ def check_schema(
 
 
 def in_sets(script: str, sets: Callable[[], Iterable[str]]) -> Iterator[str]:
-    """A step as it is executed: one on sets of tables for the template, then for each set that is there after that."""
+    """Yield a step as it is executed: one on sets of tables for the template, then for each set that is there after
+    that."""
     if not is_on_sets(script):
         yield script
         return
@@ -117,7 +118,7 @@ def is_on_sets(script: str) -> bool:
 
 
 def in_template(script: str) -> str:
-    """A step as it is executed for the template alone."""
+    """Return a step as it is executed for the template alone."""
     return script.replace("{1}", TEMPLATE)
 
 

@@ -104,10 +104,10 @@ class Store(Protocol):
         """The views that the pipeline writes beside the journal itself."""
 
     def pointers(self) -> list[Pointer]:
-        """One per partition, in order of partition. A new store has offset -1 and timestamp 0."""
+        """Return the pointers, one per partition, in order of partition. A new store has offset -1 and timestamp 0."""
 
     def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
-        """The partition's pointer and the states of keys: the pointer first, or all of one moment.
+        """Return the partition's pointer and the states of keys: the pointer first, or all of one moment.
 
         For those that are `followed`, also what views look up.
         """
@@ -144,7 +144,7 @@ class Store(Protocol):
         slices: tuple[int, int] | None = None,
         bytes_max: int | None = None,
     ) -> RowPage:
-        """Rows of a table, in the order of a scan: after a place, up to a value of the order's first column.
+        """Return rows of a table, in the order of a scan: after a place, up to a value of the order's first column.
 
         With `bytes_max` a page may end with the row that brings it to so many bytes.
         """
@@ -172,7 +172,7 @@ class Store(Protocol):
         """
 
     def lease(self, name: str = PIPELINE) -> Leases:
-        """The lease of this name."""
+        """Return the lease of this name."""
 
     def save(self, row: SnapshotRow, partition: int) -> None:
         """Save a snapshot, or replace it. `Conflict.life_ended` if the life is over, seen under the pointer's lock."""
@@ -181,7 +181,7 @@ class Store(Protocol):
         """Remove the snapshots of a life up to `to`; how many went."""
 
     def now_us(self) -> int:
-        """The clock of the database, or of this process where there is no server."""
+        """Return the clock of the database, or of this process where there is no server."""
 
     def close(self) -> None:
         """Let go of everything. Twice is harmless."""

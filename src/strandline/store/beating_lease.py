@@ -43,7 +43,7 @@ FREE: Final = LeaseRow(0, None, None, 0, 0.0)
 
 
 def wait_until_free(look: Callable[[], LeaseRow], lease_s: float) -> LeaseRow:
-    """The row, once nobody holds the lease: `LeaseHeld` as soon as its beat is seen to move."""
+    """Return the row, once nobody holds the lease: `LeaseHeld` as soon as its beat is seen to move."""
     first = row = look()
     watched = time.monotonic()
     while (holder := row.held(lease_s)) is not None and time.monotonic() - watched < lease_s:

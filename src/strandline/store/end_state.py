@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 def change_of(batch: PartitionBatch) -> Change:
-    """The end state of a batch."""
+    """Return the end state of a batch."""
     heads = [(key, state) for key, state in batch.states.items() if isinstance(state, Head)]
     if all(cut.ended_by is None for cut in batch.cuts):
         events = list(chain.from_iterable([cut.events for cut in batch.cuts]))

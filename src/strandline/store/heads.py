@@ -15,12 +15,12 @@ from strandline.values.tuples import new_tuple
 
 
 def key_place(key: str) -> tuple[str, int, str]:
-    """Where the head of a key stands: entity type, slice, key."""
+    """Return where the head of a key stands: entity type, slice, key."""
     return key.partition("|")[0], slice_of(key), key
 
 
 def head_row(key: str, head: Head) -> HeadRow:
-    """The row of a head."""
+    """Return the row of a head."""
     (seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size, _, prev,
      removed_to, given, generated) = head  # fmt: skip
     remembered = orjson.dumps(remembered_values(given, generated)).decode()
@@ -31,7 +31,7 @@ def head_row(key: str, head: Head) -> HeadRow:
 
 
 def head_in(row: Sequence[Any], archive_life: int | None = None, archive_to: int | None = None) -> Head:
-    """The head in a row. What was archived of another life is not this one's."""
+    """Return the head in a row. What was archived of another life is not this one's."""
     (_, _, _, seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size,
      prev, removed_to, text) = row  # fmt: skip
     given, generated = remembered_in(*orjson.loads(text))
@@ -43,22 +43,22 @@ def head_in(row: Sequence[Any], archive_life: int | None = None, archive_to: int
 
 
 def ended_row(key: str, ended: EndedLife) -> EndedRow:
-    """The row of an ended life. Neither the key nor any data of it."""
+    """Return the row of an ended life. Neither the key nor any data of it."""
     return EndedRow(slice_of(key), key_digest(key), *ended)
 
 
 def ended_in(row: Sequence[Any]) -> EndedLife:
-    """The ended life in a row."""
+    """Return the ended life in a row."""
     return EndedLife(*row[2:5])
 
 
 def ended_place(key: str) -> tuple[int, bytes]:
-    """Where the ended life of a key stands."""
+    """Return where the ended life of a key stands."""
     return slice_of(key), key_digest(key)
 
 
 def state_of(head: Head | None, ended: EndedLife | None) -> State:
-    """A head that an ended life covers is none."""
+    """Return the state of a key. A head that an ended life covers is none."""
     if ended is not None and (head is None or head.life <= ended.life):
         if head is not None:
             reached("heads.hidden_by_an_ended_life")

@@ -19,13 +19,13 @@ def large_bytes(bytes_max: int | None) -> int:
 
 
 def bytes_of(row: Any) -> int:
-    """The size of a row's body, which may be anything in a damaged file."""
+    """Return the size of a row's body, which may be anything in a damaged file."""
     body = row[2]
     return len(body) if isinstance(body, bytes) else 0
 
 
 def up_to(rows: Iterable[Any], bytes_max: int | None, size_of: Callable[[Any], int] = bytes_of) -> list[Any]:
-    """Rows up to the one that brings their bodies to `bytes_max`."""
+    """Return rows up to the one that brings their bodies to `bytes_max`."""
     if bytes_max is None:
         return list(rows)
     kept = []

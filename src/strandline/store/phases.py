@@ -92,7 +92,7 @@ def run(steps: Steps, write: Callable[[Sequence[Write]], None], find: Callable[[
 
 
 def written(batch: PartitionBatch, views: Sequence[View]) -> Steps:
-    """All of a batch but its pointer."""
+    """Yield the steps that write a batch, all but its pointer."""
     yield from _put({QUARANTINE: batch.quarantine})
     for round_ in _rounds(batch.cuts):
         rows: Rows = {JOURNAL: [row for cut in round_ for row in cut.events]}
@@ -132,7 +132,7 @@ def _head(key: str, state: object) -> Row:
 
 
 def _put(rows: Mapping[Table, Sequence[Row]], timestamp: int | None = None) -> Steps:
-    """A step that writes rows. Of those that never change, each once."""
+    """Yield a step that writes rows. Of those that never change, each once."""
     writes = [
         Put(table, some if table.time is not None else sorted(set(map(tuple, some))), timestamp)
         for table, some in rows.items()
@@ -173,7 +173,7 @@ def _had_head(cut: KeyRun) -> bool:
 
 
 def _taken(cut: KeyRun, view: View) -> list[Table]:
-    """The tables of a view whose rows this removal takes."""
+    """Return the tables of a view whose rows this removal takes."""
     purge = isinstance(cut.ended_by, LifePurged)
     return [table for table in view.tables if table.taken_by == "delete" or (purge and table.taken_by == "purge")]
 
@@ -195,7 +195,7 @@ def _head_place(key: str) -> Span:
 
 
 def amended(views: Sequence[View], marked: Pointer, correction: Correction) -> Steps:
-    """A correction, with the timestamp of the Mark that the pointer stands at.
+    """Yield the steps of a correction, with the timestamp of the Mark that the pointer stands at.
 
     An operator's that is killed in between is found again by its place on the list: partition, offset.
     """

@@ -28,17 +28,18 @@ class RawRows(Protocol):
     """A store that walks its tables."""
 
     def raw_rows(self, table: Table, part: int, parts: int) -> Iterator[Any]:
-        """The rows of a part of a table, without digests, in any order. All parts together have all rows."""
+        """Return the rows of a part of a table, without digests, in any order. All parts together have all rows."""
 
     def raw_partitions(self, table: Table, part: int, parts: int) -> Iterator[Any]:
-        """The partition keys that have rows, each once."""
+        """Return the partition keys that have rows, each once."""
 
     def raw_row(self, table: Table, place: Sequence[Any]) -> Any:
-        """The row at a place, without its digest; None if there is none."""
+        """Return the row at a place, without its digest; None if there is none."""
 
 
 def raw_events(store: Store, part: int, slices: tuple[int, int] | None = None) -> Iterator[list[EventRow]]:
-    """Pages of rows of table `journal`: those of a partition of the log, or on partitioned stores any part of them."""
+    """Yield pages of rows of table `journal`: those of a partition of the log, or on partitioned stores any part of
+    them."""
     if is_partitioned(store):
         for rows in _pages(store, JOURNAL, part):
             yield [_event_row(row, store.settings.partitions) for row in rows]
@@ -62,30 +63,30 @@ def _event_row(row: Sequence[Any], partitions: int) -> EventRow:
 
 
 def raw_slice_rows(store: Store, part: int) -> Iterator[list[Any]]:
-    """Pages of rows of table `slice_view`."""
+    """Yield pages of rows of table `slice_view`."""
     for page in _pages(store, SLICE_VIEW, part):
         yield list(map(SLICE_VIEW.row, page))
 
 
 def raw_tag_rows(store: Store, part: int) -> Iterator[list[TagRow]]:
-    """Pages of rows of table `tag_view`, of all tags and buckets."""
+    """Yield pages of rows of table `tag_view`, of all tags and buckets."""
     for page in _pages(store, TAG_VIEW, part):
         yield list(map(TagRow._make, page))
 
 
 def raw_row(store: Store, table: Table, place: Sequence[Any]) -> Any:
-    """The row at a place of a partitioned store, hidden or not."""
+    """Return the row at a place of a partitioned store, hidden or not."""
     return cast(RawRows, store).raw_row(table, place)
 
 
 def raw_tag_places(store: Store, part: int) -> Iterator[list[Any]]:
-    """Pages of rows of table `tag_place`."""
+    """Yield pages of rows of table `tag_place`."""
     for page in _pages(store, TAG_PLACE, part):
         yield list(map(TAG_PLACE.row, page))
 
 
 def raw_snapshot_lives(store: Store, part: int) -> Iterator[list[tuple[str, int]]]:
-    """Pages of (key, life) that have snapshots. Stores that are not partitioned give all of them as part 0."""
+    """Yield pages of (key, life) that have snapshots. Stores that are not partitioned give all of them as part 0."""
     if is_partitioned(store):
         walk = cast(RawRows, store).raw_partitions(SNAPSHOT, part, store.settings.partitions)
         yield [tuple(row) for row in walk]
@@ -100,7 +101,7 @@ def raw_snapshot_lives(store: Store, part: int) -> Iterator[list[tuple[str, int]
 
 
 def tags_in_view(store: Store) -> list[str]:
-    """The tags that have rows, sorted; of stores that are not partitioned."""
+    """Return the tags that have rows, sorted; of stores that are not partitioned."""
     found: list[str] = []
     more = True
     while more:

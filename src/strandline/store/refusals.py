@@ -45,7 +45,7 @@ def check_correcting(found: Pointer, mine: int | None) -> None:
 
 
 def lease_held(holder: str, since: int) -> LeaseHeld:
-    """Somebody else carries: since when, unless that is not known yet."""
+    """Return the error for a lease that somebody else holds: since when, unless that is not known yet."""
     ago = seconds_text(max(0, now_us() - since) / 10**6)
     known = f" since {time_text(since, digits=0)}, {ago} ago" if since else ""
     return LeaseHeld(
@@ -57,7 +57,7 @@ def lease_held(holder: str, since: int) -> LeaseHeld:
 
 
 def other_event(key: str, life: int, seq_nr: int) -> Corrupt:
-    """Another event stands at this place."""
+    """Return the error for another event at this place."""
     return Corrupt(
         f"event {seq_nr} of {key}, life {life}, is in the store with another content",
         code="conflict",
@@ -69,7 +69,7 @@ def other_event(key: str, life: int, seq_nr: int) -> Corrupt:
 
 
 def life_ended(key: str, life: int) -> Conflict:
-    """A snapshot for a life that is over."""
+    """Return the error for a snapshot for a life that is over."""
     return Conflict(
         f"life {life} of {key} was purged",
         code="life_ended",
@@ -80,7 +80,7 @@ def life_ended(key: str, life: int) -> Conflict:
 
 
 def bad_row(table: str, place: str) -> Corrupt:
-    """A stored row that fails its digest."""
+    """Return the error for a stored row that fails its digest."""
     return Corrupt(
         f"{table} {place} is not what was written",
         code="digest",
@@ -91,10 +91,10 @@ def bad_row(table: str, place: str) -> Corrupt:
 
 
 def closed() -> InvalidInput:
-    """A call after `close`."""
+    """Return the error for a call after `close`."""
     return errors.closed("this store")
 
 
 def used_after_fork() -> Unsupported:
-    """A call in a forked child."""
+    """Return the error for a call in a forked child."""
     return errors.used_after_fork("this store")

@@ -13,5 +13,5 @@ def report_text(errors: Mapping[int, str]) -> str | None:
 
 
 def report_in(text: str | None) -> dict[int, str]:
-    """The errors that `report_text` wrote."""
+    """Return the errors that `report_text` wrote."""
     return {int(partition): error for partition, error in orjson.loads(text or "{}").items()}

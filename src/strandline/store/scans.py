@@ -63,7 +63,7 @@ class Scan(NamedTuple):
     def values(
         self, equal: Sequence[Any], slices: tuple[int, int] | None, after: Sequence[Any] | None, to: Any, limit: int
     ) -> tuple[Any, ...]:
-        """The values of its statement."""
+        """Return the values of its statement."""
         between = () if self.between is None else slices or (0, SLICES - 1)
         start = self.start if after is None else after
         bound = () if self.unbounded or not self.order else (self.end if to is None else to,)
@@ -83,7 +83,7 @@ class Scan(NamedTuple):
         return 0 if self.descending else MOST
 
     def place_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        """The place of a row that this scan gave."""
+        """Return the place of a row that this scan gave."""
         names = self.columns or [column.name for column in self.table.columns]
         return tuple([row[names.index(name)] for name in self.order])
 
@@ -121,7 +121,7 @@ def scanned(
 
 
 def _sorted(place: Sequence[Any]) -> tuple[Any, ...]:
-    """A place as its bytes sort it."""
+    """Return a place as its bytes sort it."""
     return tuple([value.encode() if isinstance(value, str) else value for value in place])
 
 
@@ -136,7 +136,7 @@ class Asked(NamedTuple):
 
 
 def scan_each(store: Store, scan: Scan, asked: Sequence[Asked], to: Any) -> list[RowPage]:
-    """A page of each of these, up to the same value: where the store can, in one round trip.
+    """Return a page of each of these, up to the same value: where the store can, in one round trip.
 
     Whoever stands before a store, and sees its scans, is asked for one after the other.
     """
@@ -152,7 +152,7 @@ def scan_each(store: Store, scan: Scan, asked: Sequence[Asked], to: Any) -> list
 
 
 def page_of(rows: Iterator[Any], limit: int, bytes_max: int | None, size_of: Callable[[Any], int]) -> RowPage:
-    """The first of these rows, within bounds, and whether there is one more."""
+    """Return the first of these rows, within bounds, and whether there is one more."""
     kept: list[Any] = []
     left = MOST if bytes_max is None else bytes_max
     for row in islice(rows, limit):
@@ -171,7 +171,7 @@ def grown(
     bytes_max: int | None,
     first: int = FIRST_ROWS,
 ) -> RowPage:
-    """A page of a store that can count rows and not bytes; `ask` gives so many rows after a place.
+    """Return a page of a store that can count rows and not bytes; `ask` gives so many rows after a place.
 
     `first` is how many to ask for before the size of any is known.
     """
@@ -192,7 +192,7 @@ def grown(
 
 
 def bytes_in(scan: Scan) -> Callable[[Any], int]:
-    """How large a row of a scan is: its bytes."""
+    """Return a function that says how large a row of a scan is: its bytes."""
     names = scan.columns or tuple(column.name for column in scan.table.columns)
     blobs = [
         names.index(column.name) for column in scan.table.columns if column.kind == "blob" and column.name in names
@@ -240,7 +240,7 @@ LAST_SNAPSHOT: Final = Scan("last_snapshot", SNAPSHOT, ("key", "life"), ("seq_nr
 
 
 def look_at(store: Store, key: str, partition: int) -> tuple[Pointer, State]:
-    """The partition's pointer, and the state of one key."""
+    """Return the partition's pointer, and the state of one key."""
     look = store.look(partition, (key,))
     return look.pointer, look.states.get(key)
 
@@ -263,7 +263,7 @@ def events_of(
     slices: tuple[int, int] | None = None,
     bytes_max: int | None = None,
 ) -> RowPage:
-    """Events of a partition by (timestamp, seq_nr), after that place, up to timestamp `to`."""
+    """Return events of a partition by (timestamp, seq_nr), after that place, up to timestamp `to`."""
     scan, equal = (ALL_EVENTS, (partition,)) if entity_type is None else (EVENTS, (entity_type, partition))
     return store.scan(scan, equal, after=after, to=to, limit=limit, slices=slices, bytes_max=bytes_max)
 
@@ -289,7 +289,8 @@ def keys_cut_short(store: Store, entity_type: str) -> int:
 
 
 def expired_keys(store: Store, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
-    """Heads with expire_at <= `at`, after a place: (expire_at, written key, offset of the head), in this order."""
+    """Return heads with expire_at <= `at`, after a place: (expire_at, written key, offset of the head), in this
+    order."""
     return [tuple(row) for row in store.scan(EXPIRED, after=after, to=at, limit=limit).rows]
 
 
@@ -317,7 +318,7 @@ def quarantined(store: Store, *, limit: int = 1000) -> list[QuarantineRow]:
 
 
 def quarantined_at(store: Store, partition: int, offset: int) -> QuarantineRow | None:
-    """One of them, with its bytes."""
+    """Return a quarantined record, with its bytes."""
     rows = store.scan(QUARANTINED, after=(partition, offset - 1), to=partition, limit=1).rows
     return rows[0] if rows and rows[0][:2] == (partition, offset) else None
 
@@ -325,7 +326,8 @@ def quarantined_at(store: Store, partition: int, offset: int) -> QuarantineRow |
 def put_back(
     store: Store, partition: int, *, after: int = 0, to: int | None = None, limit: int = 1000
 ) -> list[RepairedRow]:
-    """Rows of a partition that a repair or rebuild put back, in the order of their numbers, after one and up to one."""
+    """Return rows of a partition that a repair or rebuild put back, in the order of their numbers, after one and up to
+    one."""
     return store.scan(PUT_BACK, (partition,), after=(after,), to=to, limit=limit).rows
 
 
@@ -341,6 +343,6 @@ def snapshots_of(store: Store, key: str, life: int) -> list[tuple[int, int, int]
 
 
 def last_snapshot(store: Store, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
-    """The snapshot with the greatest seq_nr in `from_`..`to`."""
+    """Return the snapshot with the greatest seq_nr in `from_`..`to`."""
     rows = store.scan(LAST_SNAPSHOT, (key, life), after=(to,), to=from_, limit=1).rows
     return rows[0] if rows else None

@@ -62,7 +62,7 @@ _KEY_AT: Final = _HEAD_AT + METAJOURNAL.at("key")
 
 
 def part_of(views: Sequence[View] | None = None) -> Part:
-    """The part whose steps make the store's tables, and those of these views, or of all."""
+    """Return the part whose steps make the store's tables, and those of these views, or of all."""
     return PART._replace(also=packages(views))
 
 
@@ -90,7 +90,8 @@ class SqlStore:
         leases: LeasesOf,
         views: Sequence[View] | None = None,
     ) -> SqlStore:
-        """The store in an open database; `SchemaMismatch` for another log, other fixed settings, another fold."""
+        """Return the store in an open database; `SchemaMismatch` for another log, other fixed settings, another
+        fold."""
         try:
             found = fixed_in(database.fixed, settings, log_id, partitions)
         except BaseException:
@@ -194,7 +195,7 @@ class SqlStore:
         return grown(scan, ask, after, limit, None if scan.light else bytes_max)
 
     def scan_each(self, scan: Scan, asked: Sequence[Asked], to: Any) -> list[RowPage]:
-        """A page of each of these (`scans.scan_each`)."""
+        """Return a page of each of these (`scans.scan_each`)."""
         if not scan.light:
             return [self.scan(scan, equal, after=after, to=to, limit=limit, slices=slices, bytes_max=bytes_max)
                     for equal, after, limit, slices, bytes_max in asked]  # fmt: skip
@@ -380,12 +381,12 @@ def _nothing(tx: Transaction, fence: int) -> None:
 
 
 def _named(table: Table, name: str) -> str:
-    """A statement of the package that a table is of."""
+    """Return a statement of the package that a table is of."""
     return name if table.package == PACKAGE else f"{table.package}/{name}"
 
 
 def _pointer(row: Sequence[Any] | None, partition: int) -> Pointer:
-    """The pointer in a row; one that was never written stands before everything."""
+    """Return the pointer in a row; one that was never written stands before everything."""
     return Pointer(partition) if row is None or row[0] is None else POINTER.read(row)
 
 
@@ -397,7 +398,7 @@ def _look(rows: Sequence[Any], partition: int) -> KeyStates:
 
 
 def _state(row: Sequence[Any]) -> State:
-    """The state in a row of pointer, head and ended life; what is absent is None."""
+    """Return the state in a row of pointer, head and ended life; what is absent is None."""
     ended = None if row[_LIFE_AT] is None else ended_in(ENDED.read(row[_ENDED_AT:]))
     head = None
     if row[_SEQ_NR_AT] is not None:

@@ -31,7 +31,7 @@ _POSTGRES: Final = {"blob": "bytea"}
 
 
 def declared(name: str, language: Language) -> str | None:
-    """The statement of this name; None if no declaration has it."""
+    """Return the statement of this name; None if no declaration has it."""
     verb, _, rest = name.rpartition("/")[2].partition("_")
     if verb == "remove":
         rest, _, what = rest.rpartition("_")
@@ -41,7 +41,7 @@ def declared(name: str, language: Language) -> str | None:
 
 
 def _names(table: Table, *, cql: bool = False) -> list[str]:
-    """The columns that are written, the digest last."""
+    """Return the columns that are written, the digest last."""
     names = [column.name for column in table.columns if not (cql and column.sql_only)]
     return names if table.version is None else [*names, "digest"]
 

@@ -56,7 +56,7 @@ class Column(NamedTuple):
 
 
 def columns_of(text: str) -> tuple[Column, ...]:
-    """Columns from `name kind`, comma by comma; behind it `null`, `null=-1` (see `absent`), `sql`."""
+    """Return columns from `name kind`, comma by comma; behind it `null`, `null=-1` (see `absent`), `sql`."""
     found = []
     for part in text.split(","):
         name, kind, *words = part.split()
@@ -114,7 +114,7 @@ class Table:
         return f"<table {self.name}>"
 
     def at(self, column: str) -> int:
-        """The index of a column in a row."""
+        """Return the index of a column in a row."""
         return self._indexes[column]
 
     @cached_property
@@ -141,13 +141,13 @@ class Table:
         return _compiled(self.columns, self.apart)
 
     def stored(self, row: Sequence[Any]) -> Sequence[Any]:
-        """The values of a row as it is stored, its digest behind it."""
+        """Return the values of a row as it is stored, its digest behind it."""
         if self.version is None:
             return row
         return (*row, self.version << _DIGEST_BITS | self._crc(row))
 
     def read(self, values: Sequence[Any]) -> Any:
-        """The row in stored values; `Corrupt.digest` or `SchemaMismatch.version` if it is not one."""
+        """Return the row in stored values; `Corrupt.digest` or `SchemaMismatch.version` if it is not one."""
         count = len(self.columns)
         row = values[:count]
         if self.version is not None:
@@ -166,7 +166,7 @@ class Table:
         raise self.bad(row)
 
     def bad(self, row: Sequence[Any]) -> Corrupt:
-        """The error for a row that is not what was written."""
+        """Return the error for a row that is not what was written."""
         return bad_row(self.name, ", ".join(str(part) for part in self.place_of(row)))
 
 
@@ -191,8 +191,8 @@ def _picker(indexes: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]
 
 
 def _compiled(columns: Sequence[Column], apart: Sequence[str]) -> Callable[[Sequence[Any]], int]:
-    """The checksum over the columns of a row, but those apart: by one `struct` which are null, the numbers, and the
-    lengths of texts and bytes; then these.
+    """Return the checksum over the columns of a row, but those apart: by one `struct` which are null, the numbers, and
+    the lengths of texts and bytes; then these.
 
     It is written out and compiled, as `namedtuple` does it: a batch has tens of thousands of heads.
     """

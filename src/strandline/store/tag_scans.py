@@ -46,7 +46,7 @@ def progress_of(store: Store, key: str, life: int, tag: str) -> TagProgress | No
 
 
 def tag_row_at(store: Store, tag: str, place: Place) -> TagRow | None:
-    """The row of a tag at a place."""
+    """Return the row of a tag at a place."""
     timestamp, key, seq_nr = place
     before = (timestamp, key, seq_nr - 1)
     if is_partitioned(store):

@@ -55,7 +55,7 @@ TAG_BUCKET: Final = Table(
 
 @cache
 def tags_view(bucket_size: str) -> View:
-    """The views of all tags, in buckets of this size."""
+    """Return the views of all tags, in buckets of this size."""
     length = LENGTHS_US[bucket_size]
     tables = (TAG_VIEW, TAG_PROGRESS, TAG_PLACE, TAG_BUCKET)
 
@@ -70,7 +70,7 @@ def _is_tagged(event: EventHeader) -> bool:
 
 
 def tag_rows(cut: KeyRun, bucket_us: int) -> Rows:
-    """The rows of a cut, numbered on from what was looked up for its key."""
+    """Return the rows of a cut, numbered on from what was looked up for its key."""
     purged = isinstance(cut.ended_by, LifePurged)
     view, places, moved = number_events(cut.events, cut.tags, cut.view_rows.get(TAG_PROGRESS, ()), bucket_us)
     made: Rows = {TAG_PLACE: [*places], TAG_PROGRESS: [*moved]}

@@ -17,10 +17,10 @@ VIEWS: list[Callable[[StoreSettings], View]] = [
 
 
 def views_of(settings: StoreSettings) -> tuple[View, ...]:
-    """The views of a store."""
+    """Return the views of a store."""
     return tuple([view(settings) for view in VIEWS])
 
 
 def packages(views: Sequence[View] | None = None) -> tuple[str, ...]:
-    """Whose steps make the tables of these views, or of all, beside the store's own."""
+    """Return the packages whose steps make the tables of these views, or of all, beside the store's own."""
     return packages_of(views_of(StoreSettings("", 1, 1)) if views is None else views)

@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
     @classmethod
     def of(cls, table: Table, row: Row) -> Span:
-        """The place of one row."""
+        """Return the place of one row."""
         within = table.within(row)
         return cls(table, table.partition_of(row), within, within)
 
@@ -92,7 +92,7 @@ class View(NamedTuple):
 
 
 def _spans(cut: KeyRun) -> Iterator[Span]:
-    """Events that go, by segment. Below the head's `removed_to` there is nothing left."""
+    """Yield events that go, by segment. Below the head's `removed_to` there is nothing left."""
     if cut.ended_by is None or not isinstance(cut.before, Head):
         return
     size, first, last = cut.before.segment_size, cut.before.removed_to + 1, cut.ended_by.to
@@ -163,7 +163,7 @@ def _slice_mirrors(events: Sequence[EventRow]) -> Rows:
 
 
 def _slice_gone(cut: KeyRun, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
-    """The journal's rows tell where they stand."""
+    """Yield the rows of the slice view that go: the journal's rows tell where they stand."""
     entity_type, partition = cut.key.partition("|")[0], cut.state.partition if cut.state is not None else 0
     seq_nr, timestamp = JOURNAL.at("seq_nr"), JOURNAL.at("timestamp")
     for span in _spans(cut):
@@ -181,7 +181,7 @@ SLICES: Final = View(
 
 
 def kept(views: Sequence[View], *, partitioned: bool) -> tuple[View, ...]:
-    """The views that a store keeps, each with those of its tables that it has."""
+    """Return the views that a store keeps, each with those of its tables that it has."""
     found = []
     for view in views:
         tables = tuple(table for table in view.tables if partitioned or not table.partitioned_only)
@@ -191,7 +191,7 @@ def kept(views: Sequence[View], *, partitioned: bool) -> tuple[View, ...]:
 
 
 def packages_of(views: Sequence[View]) -> tuple[str, ...]:
-    """Whose steps and statements their tables have, beside the store's own."""
+    """Return the packages whose steps and statements their tables have, beside the store's own."""
     packages = [table.package for view in views for table in view.tables if table.package != PACKAGE]
     return tuple(dict.fromkeys(packages))
 
@@ -219,7 +219,7 @@ def add_rows(batch: PartitionBatch, views: Sequence[View], view_rows: Mapping[st
 
 
 def mirrored(views: Sequence[View], events: Sequence[EventRow]) -> Rows:
-    """Rows of views that go with events in a correction."""
+    """Return rows of views that go with events in a correction."""
     return {table: rows for view in views for table, rows in view.mirrors(events).items() if table in view.tables}
 
 

@@ -22,7 +22,7 @@ def bucket_text(bucket: int, size: str) -> str:
 
 
 def bucket_start(text: object, size: str, field: str = "first_time_bucket") -> int:
-    """The first microsecond of the bucket that a time in one of these forms lies in."""
+    """Return the first microsecond of the bucket that a time in one of these forms lies in."""
     allowed = "auto, or a UTC time such as 2026-11-15, 2026-11-15T07 or 2026-11-15T07:30"
     found = _WRITTEN.fullmatch(text) if isinstance(text, str) else None
     if found is None:

@@ -90,7 +90,7 @@ class EventRow(NamedTuple):
         return self.event_of(Life(self.key, self.life))
 
     def event_of(self, life: Life) -> RecordedEvent:
-        """The event, of a life that is at hand. It reads as damaged if body and columns do not say the same.
+        """Return the event, of a life that is at hand. It reads as damaged if body and columns do not say the same.
 
         Where it is kept may change (`partition`): the body has the partition of the log that recorded it.
         """
@@ -100,7 +100,7 @@ class EventRow(NamedTuple):
 
     @classmethod
     def of(cls, life: Life, segment_size: int, cells: tuple[Any, ...]) -> EventRow:
-        """The row of an event."""
+        """Return the row of an event."""
         return RecordedEvent(life, cells).row(segment_size)
 
 
@@ -150,7 +150,8 @@ def bodies(
     events: Iterable[tuple[tuple[str, tuple[str, ...]], tuple[int, bytes, bytes | None]]],
     seed: int,
 ) -> list[tuple[int, int, bytes, int]]:
-    """The cells of one append's events: of each its header (type, tags) and contents (form, payload, metadata)."""
+    """Return the cells of one append's events: of each its header (type, tags) and contents (form, payload,
+    metadata)."""
     packed_headers = b"" if headers is None else orjson.dumps(headers)
     partition, offset, timestamp = place
     made = []
@@ -178,7 +179,7 @@ def plain_body(
     form: int,
     payload: bytes,
 ) -> bytes:
-    """The body of an event without headers and metadata."""
+    """Return the body of an event without headers and metadata."""
     words, tags_at, payload_at = _words_of(event)
     fixed = _pack(BODY_VERSION, seq_nr, prev, form, *place, append_id, tags_at, payload_at, payload_at, payload_at)
     return fixed + words + payload
@@ -195,7 +196,7 @@ def plain_bodies(
     events: Iterable[tuple[str, tuple[str, ...]]],
     payloads: Iterable[bytes],
 ) -> Iterator[bytes]:
-    """The bodies of many such events of a partition, from columns."""
+    """Return the bodies of many such events of a partition, from columns."""
     versions, partitions = repeat(BODY_VERSION), repeat(partition)
     places = map(_PLACED.pack, versions, seq_nrs, prevs, forms, partitions, offsets, timestamps, append_ids)
     return map(b"".join, zip(places, map(_plain_words, events), payloads, strict=True))
@@ -210,7 +211,7 @@ def _plain_words(event: tuple[str, tuple[str, ...]]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
-    """Type and tags as a body has them, and where tags and headers begin."""
+    """Return type and tags as a body has them, and where tags and headers begin."""
     type_, tags = event
     name, labels = type_.encode(), orjson.dumps(tags) if tags else b""
     tags_at = FIXED.size + len(name)
@@ -218,7 +219,7 @@ def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
 
 
 def placed_cells(timestamp: int, seq_nr: int, prev: int, body: Any, digest: int) -> EventCells:
-    """The cells of an event that stands at this time. It reads as damaged if its body says another."""
+    """Return the cells of an event that stands at this time. It reads as damaged if its body says another."""
     try:
         same = timestamp_in(body)[0] == timestamp
     except (TypeError, struct.error):  # a damaged file may give any type for a column
@@ -227,7 +228,7 @@ def placed_cells(timestamp: int, seq_nr: int, prev: int, body: Any, digest: int)
 
 
 def parts_of(body: bytes) -> Parts:
-    """The fixed fields of a body; `struct.error` if it is not one, or of a version that is not known."""
+    """Return the fixed fields of a body; `struct.error` if it is not one, or of a version that is not known."""
     parts = Parts._make(_unpack(body))
     if parts.version != BODY_VERSION:
         raise struct.error(f"version {parts.version}")
@@ -342,7 +343,7 @@ class RecordedEvent:
         return self._loaded(data) if data else None
 
     def row(self, segment_size: int) -> EventRow:
-        """The event as a store keeps it."""
+        """Return the event as a store keeps it."""
         life, left = self._life, self._fixed_fields_or_defaults()
         seq_nr, prev, body, digest = self._cells
         return EventRow(
@@ -351,7 +352,7 @@ class RecordedEvent:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as JSON carries it: ids and times as text, bytes as `payload_base64`.
+        """Return all of it, as JSON carries it: ids and times as text, bytes as `payload_base64`.
 
         A damaged one has what is left of its place, and no payload.
         """
@@ -401,7 +402,7 @@ class RecordedEvent:
         return form if (number, before) == (seq_nr, prev) else None
 
     def _fixed_fields_or_defaults(self) -> Parts:
-        """The fixed fields, or what can be made of them."""
+        """Return the fixed fields, or what can be made of them."""
         try:
             return parts_of(self._cells[2])
         except (TypeError, struct.error):
@@ -461,17 +462,17 @@ class RecordedEvent:
 
 
 def parsed_tags(text: bytes) -> tuple[str, ...]:
-    """The tags that stand in a body."""
+    """Return the tags that stand in a body."""
     return tuple(_parsed(text, list))
 
 
 def parsed_headers(text: bytes) -> dict[str, str]:
-    """The headers that stand in a body."""
+    """Return the headers that stand in a body."""
     return _parsed(text, dict)  # type: ignore[no-any-return]
 
 
 def _parsed(text: bytes, kind: type[Any]) -> Any:
-    """JSON of this kind; an empty one where there is none, or where a damaged row has something else."""
+    """Return JSON of this kind; an empty one where there is none, or where a damaged row has something else."""
     try:
         found = orjson.loads(text) if text else kind()
     except orjson.JSONDecodeError:

@@ -61,7 +61,7 @@ class Key:
 
     @classmethod
     def of(cls, key: Key | str) -> Key:
-        """A key as callers give it: a `Key`, or its written form."""
+        """Return a key as callers give it: a `Key`, or its written form."""
         if isinstance(key, Key):
             return key
         if not isinstance(key, str) or "|" not in key:
@@ -71,7 +71,7 @@ class Key:
 
     @classmethod
     def kept(cls, written: str) -> Key:
-        """The key of a row: it was checked when it was appended, and a damaged one is given as it is."""
+        """Return the key of a row: it was checked when it was appended, and a damaged one is given as it is."""
         key = object.__new__(cls)
         entity_type, _, entity_id = str(written).partition("|")
         object.__setattr__(key, "entity_type", entity_type)
@@ -80,18 +80,18 @@ class Key:
 
 
 def slice_of(written: str) -> int:
-    """The slice of a written key, 0..1023: the same for ever, whatever the number of partitions."""
+    """Return the slice of a written key, 0..1023: the same for ever, whatever the number of partitions."""
     return zlib.crc32(written.encode()) % SLICES
 
 
 def partition_of(slice_: int, partitions: int) -> int:
-    """The partition that holds a slice: each holds a contiguous run of them."""
+    """Return the partition that holds a slice: each holds a contiguous run of them."""
     return slice_ * partitions // SLICES
 
 
 @lru_cache(maxsize=65536)
 def key_partition(written: str, partitions: int) -> int:
-    """The partition of a written key."""
+    """Return the partition of a written key."""
     return partition_of(slice_of(written), partitions)
 
 

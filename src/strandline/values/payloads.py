@@ -41,7 +41,7 @@ class _Bad(Exception):
 
 
 def encode(payload: object, field: str = "payload") -> tuple[int, bytes]:
-    """The form and the bytes of a payload; `InvalidInput` with its path if it cannot be kept exactly."""
+    """Return the form and the bytes of a payload; `InvalidInput` with its path if it cannot be kept exactly."""
     if type(payload) is bytes:
         return BYTES, payload
     if isinstance(payload, (bytes, bytearray, memoryview)):
@@ -50,7 +50,7 @@ def encode(payload: object, field: str = "payload") -> tuple[int, bytes]:
 
 
 def encode_json(value: object, field: str) -> bytes:
-    """JSON text of a value, as UTF-8."""
+    """Return JSON text of a value, as UTF-8."""
     try:
         _check(value, 0)
         return orjson.dumps(value)
@@ -61,12 +61,12 @@ def encode_json(value: object, field: str) -> bytes:
 
 
 def decode_json(data: bytes) -> Any:
-    """The value that `encode_json` was given (tuples have become lists)."""
+    """Return the value that `encode_json` was given (tuples have become lists)."""
     return orjson.loads(data)
 
 
 def parse_json(text: str | bytes, field: str = "input") -> Any:
-    """JSON text from outside, as strict as a payload: no key twice, no number that would change."""
+    """Return JSON text from outside, as strict as a payload: no key twice, no number that would change."""
     try:
         text = text.decode() if isinstance(text, bytes) else text
         value = json.loads(

@@ -21,7 +21,7 @@ class Range(NamedTuple):
         return isinstance(slice_, int) and self.lo <= slice_ <= self.hi
 
     def partitions(self, partitions: int) -> range:
-        """The partitions of a log that hold its slices."""
+        """Return the partitions of a log that hold its slices."""
         return range(partition_of(self.lo, partitions), partition_of(self.hi, partitions) + 1)
 
     def covers(self, partition: int, partitions: int) -> bool:
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 
     @classmethod
     def of(cls, lo: object, hi: object) -> Range:
-        """A range as callers give it."""
+        """Return a range as callers give it."""
         for name, value in (("lo", lo), ("hi", hi)):
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < SLICES:
                 raise invalid("slice_range", name, "no slice", allowed=f"0..{SLICES - 1}", got=value)
@@ -41,12 +41,12 @@ class Range(NamedTuple):
 
 
 def ranges(n: int) -> list[Range]:
-    """All slices in `n` ranges whose sizes differ by one at most: slice s lies in range `s * n // 1024`."""
+    """Return all slices in `n` ranges whose sizes differ by one at most: slice s lies in range `s * n // 1024`."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= SLICES:
         raise invalid("slice_range", "n", "no number of ranges", allowed=f"1..{SLICES}", got=n)
     return [Range(first_slice(i, n), first_slice(i + 1, n) - 1) for i in range(n)]
 
 
 def first_slice(i: int, n: int) -> int:
-    """Where the i-th of `n` ranges begins."""
+    """Return where the i-th of `n` ranges begins."""
     return -(-i * SLICES // n)

@@ -121,13 +121,14 @@ def _seed(tag: str) -> int:
 def row_digest(
     tag: str, bucket: int, timestamp: int, key: str, life: int, number: int, linked_at: int, linked_nr: int, seq_nr: int
 ) -> int:
-    """The digest of one row."""
+    """Return the digest of one row."""
     packed = _packed(bucket, timestamp, life, number, linked_at, linked_nr, seq_nr)
     return ROW_VERSION << _VERSION_AT | crc32(packed, crc32(key.encode(), _seed(tag)))
 
 
 def first_broken(rows: Sequence[Any]) -> int | None:
-    """The first of these rows that is not what was written; None if all are. `SchemaMismatch` if one is newer."""
+    """Return the first of these rows that is not what was written; None if all are. `SchemaMismatch` if one is
+    newer."""
     if not rows:
         return None
     try:
@@ -166,7 +167,7 @@ def _known_version(row: Sequence[Any]) -> Any:
 
 
 def buckets_of(rows: Iterable[TagRow]) -> list[TagBucket]:
-    """The buckets that rows are in, each once."""
+    """Return the buckets that rows are in, each once."""
     return list(map(TagBucket._make, dict.fromkeys([row[:2] for row in rows])))
 
 

@@ -49,12 +49,12 @@ class StoredJournal(NamedTuple):
 
 
 def names(tx: Transaction) -> list[str]:
-    """All journals."""
+    """Return the names of all journals."""
     return [name for (name,) in tx.rows("journals")]
 
 
 def find(tx: Transaction, name: str, columns: Columns | None = None) -> StoredJournal | None:
-    """A journal; with `columns` only if it has them in one of its versions, which is then the one to add in."""
+    """Return a journal; with `columns` only if it has them in one of its versions, which is then the one to add in."""
     rows = tx.rows("journal", (journal_name(name),))
     if not rows:
         return None
@@ -96,14 +96,14 @@ class LookedAt(NamedTuple):
 
 
 def looked_at(tx: Transaction, database: Database, name: str, clock: Callable[[], int] | None) -> LookedAt:
-    """A journal that is there."""
+    """Return a journal that is there."""
     number, _, set_name, *_ = tx.rows("journal", (name,))[0]
     counts = Tables(database, set_name, number, clock).counts(tx)
     return LookedAt(name, counts, Counter(state for _, state, *_ in tx.rows("tables", (set_name,))))
 
 
 def opened(database: Database, name: str) -> StoredJournal:
-    """A journal that is there."""
+    """Return a journal that is there."""
     with database.read() as tx:
         known = find(tx, name)
         if known is not None:
@@ -124,7 +124,7 @@ def not_declared(name: str, there: list[str]) -> NotFound:
 
 
 def declared(database: Database, declaration: WorkDeclaration, now: int, *, create: bool) -> StoredJournal:
-    """A journal as it is declared: made, or changed, if it is not so. `create` false: refused instead."""
+    """Return a journal as it is declared: made, or changed, if it is not so. `create` false: refused instead."""
     with database.read() as tx:
         known = find(tx, declaration.name, declaration.columns)
     if known is not None and not _differs(known, declaration):
@@ -162,7 +162,7 @@ def _differs(known: StoredJournal, declaration: WorkDeclaration) -> bool:
 
 
 def _settings_over(before: WorkSettings, declaration: WorkDeclaration) -> WorkSettings:
-    """The declaration's settings; those of its tables only where it names them."""
+    """Return the declaration's settings; those of its tables only where it names them."""
     kept = {
         field: value
         for field, value in asdict(before).items()

@@ -17,7 +17,7 @@ ALLOWED: Final = "microseconds since 1970, or a datetime with a zone, to the yea
 
 
 def date_us(field: str, value: object) -> int:
-    """A date in microseconds."""
+    """Return a date in microseconds."""
     given = value
     if isinstance(value, datetime):
         if value.tzinfo is None or value.utcoffset() is None:
@@ -40,7 +40,7 @@ def delay_us(field: str, delay: timedelta) -> int:
 
 
 def us(seconds: float) -> int:
-    """A duration in microseconds."""
+    """Return a duration in microseconds."""
     return round(seconds * US)
 
 

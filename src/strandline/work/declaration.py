@@ -125,7 +125,7 @@ class WorkDeclaration:
 
 
 def settings_text(settings: WorkSettings) -> str:
-    """Settings as they are stored."""
+    """Return settings as they are stored."""
     return orjson.dumps(asdict(settings), option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -141,7 +141,7 @@ def is_table_setting(name: str) -> bool:
 
 
 def journal_name(name: object) -> str:
-    """A name that a work journal may have."""
+    """Return a name that a work journal may have."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (SHARED, TEMPLATE):
         allowed = f"a name like order_mails: [a-z][a-z0-9_]{{0,39}}, not {SHARED} or {TEMPLATE}"
         raise invalid("setting", "journal", "not a name", allowed=allowed, got=name)
@@ -167,7 +167,7 @@ def _columns(part: str, given: object) -> dict[str, str]:
 
 
 def reserved(name: str, declared: Mapping[str, str]) -> InvalidInput:
-    """The error for a name that the journal's own columns have."""
+    """Return the error for a name that the journal's own columns have."""
     allowed = f"columns of your own: {' '.join(sorted(declared))}"
     return invalid("column_reserved", name, "is set by the work journal", allowed=allowed, got=name)
 

@@ -428,7 +428,7 @@ class WorkJournal:
             return self._tables.counts(tx)
 
     def tables(self, *, after: str = "", limit: int = PAGE_MAX) -> list[EntryTable]:
-        """The short-lived tables, after one by its name."""
+        """Return the short-lived tables, after one by its name."""
         found: list[EntryTable] = []
         with self._read() as tx:
             for slot, state, opened, closed, *_ in tx.rows("tables", (self._known.set_name,)):

@@ -240,7 +240,7 @@ def claimed(row: EntryRow, fence: int, owner: str, lease: int, moment: Moment) -
 
 
 def expired_letter(expiration_date: int) -> InvalidInput:
-    """The error for a dead letter that would expire as soon as it waits again."""
+    """Return the error for a dead letter that would expire as soon as it waits again."""
     return invalid(
         "expired", "dead letter", f"expired at {time_text(expiration_date)}", allowed="one that has not expired",
         got=expiration_date, hint="give a new expiration_date, or 0 for never",

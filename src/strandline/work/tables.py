@@ -139,13 +139,13 @@ class Tables:
         self._clock = clock
 
     def named(self, statement: str, *more: object) -> str:
-        """A statement on the tables of this set."""
+        """Return a statement on the tables of this set."""
         return of_tables(statement, self.set_name, *more)
 
     # ------------------------------------------------------------ the moment
 
     def look(self, tx: Transaction, count: int = 0, *, to_claim: bool = False) -> JournalState:
-        """The database's clock, the current table, and so many new numbers; `to_claim`: and what comes first."""
+        """Return the database's clock, the current table, and so many new numbers; `to_claim`: and what comes first."""
         if tx.dialect == "postgres":
             values = (self.journal, self.set_name, self._given_now(), count)
             ((now, *more),) = tx.rows(self.named("look_claim" if to_claim else "look"), values)
@@ -498,20 +498,20 @@ class Tables:
     # ------------------------------------------------------------ rows
 
     def table_name(self, slot: int) -> str:
-        """The table that the entries of a slot are in."""
+        """Return the table that the entries of a slot are in."""
         name = f"work_{self.set_name}_entry"
         return name if self.database.dialect == "sqlite" else f"{name}_{slot}"
 
     def rows(self, tx: Transaction, ids: Iterable[int]) -> list[EntryRow]:
-        """Entries by their ids, without their data."""
+        """Return entries by their ids, without their data."""
         return _rows(tx.many(self.named("whole"), [(self.journal, id_) for id_ in ids]))
 
     def of_hashes(self, tx: Transaction, hashes: Iterable[bytes]) -> list[EntryRow]:
-        """Entries of keys with these hashes, without their data."""
+        """Return entries of keys with these hashes, without their data."""
         return _rows(tx.many(self.named("find"), [(self.journal, hash_) for hash_ in hashes]))
 
     def page(self, tx: Transaction, after: int, limit: int) -> list[EntryRow]:
-        """Entries in the order of their ids, without their data."""
+        """Return entries in the order of their ids, without their data."""
         return _rows(tx.rows(self.named("page"), (self.journal, after, limit)))
 
     def seen(self, tx: Transaction, rows: Sequence[EntryRow], settings: WorkSettings) -> list[EntryRow]:

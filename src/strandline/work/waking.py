@@ -86,7 +86,7 @@ class Waking:
             self._unsent.here = True
 
     def flush(self) -> None:
-        """A transaction of this thread is committed: tell, if there was anything to tell."""
+        """Tell what is to be told, if anything, once a transaction of this thread is committed."""
         if not getattr(self._unsent, "here", False):
             return
         self._unsent.here = False
@@ -124,14 +124,15 @@ class Waking:
     # ------------------------------------------------------------ wait
 
     def begin(self) -> WaitState:
-        """A claim begins: whatever is told from here on wakes."""
+        """Begin a claim: whatever is told from here on wakes."""
         watch = self._watch
         seen = None if watch is None else watch.seen()
         wakes = self._wakes() if watch is not None and self._database.dialect == "sqlite" else 0
         return WaitState(time.monotonic(), seen, wakes)
 
     def arm(self, state: WaitState, clock: tuple[float, int], next_date: int | None, upkeep_date: int | None) -> None:
-        """A claim has ended: these dates are the next ones. `clock`: what the database's said, and when (monotonic)."""
+        """Note that a claim has ended: these dates are the next ones. `clock`: what the database's said, and when
+        (monotonic)."""
 
         def at(date: int | None) -> float | None:
             return None if date is None else clock[0] + (date - clock[1]) / US

@@ -55,7 +55,7 @@ class Worker:
         owner: str | None = None,
         max_run_s: float = MAX_RUN_S,
     ) -> None:
-        """The journals must be there: declare them first. `max_run_s`: a handler that takes longer is given up."""
+        """Make a worker of journals that are declared already. `max_run_s`: a handler that takes longer is given up."""
         if not hasattr(s, "work") or not hasattr(s, "settings"):
             raise invalid("option", "s", "no connection", allowed="what strandline.connect gives", got=s)
         if not isinstance(handlers, Mapping) or not handlers:

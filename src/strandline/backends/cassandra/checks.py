@@ -67,7 +67,7 @@ def check_replicas(settings: Settings, replicas: int, *, durable: bool = True, n
 
 
 def _accept_or_raise(settings: Settings, error: Unsupported) -> None:
-    """Each start says what can be lost, where that was accepted."""
+    """Say at each start what can be lost, where that was accepted."""
     if not settings.accept_power_loss:
         raise error
     caution(f"accept_power_loss is on; {error.message}")

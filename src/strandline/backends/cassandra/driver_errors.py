@@ -91,7 +91,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def not_opened(error: BaseException, url: Url, timeout_s: float) -> StrandlineError:
-    """Why no session could be opened: nodes that are not there, or that let nobody in."""
+    """Return why no session could be opened: nodes that are not there, or that let nobody in."""
     if isinstance(error, UnresolvableContactPoints):
         return unreachable("Cassandra", str(url), "no such host")
     if isinstance(error, NoHostAvailable) and not isinstance(error.errors, dict):  # nodes that no policy would use

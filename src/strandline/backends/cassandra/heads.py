@@ -33,21 +33,21 @@ class HeadRows(NamedTuple):
 
 
 def find(session: Session, key: str) -> HeadRows:
-    """Both rows of one key, asked for at the same time."""
+    """Return both rows of one key, asked for at the same time."""
     queries = (("head", key_place(key)), ("ended", ended_place(key)))
     heads, lives = session.each(queries)
     return HeadRows(head_of(heads[0]) if heads else None, ended_of(lives[0]) if lives else None)
 
 
 def find_heads(session: Session, keys: Iterable[str]) -> dict[str, Head]:
-    """The head rows of these keys that are there."""
+    """Return the head rows of these keys that are there."""
     queries = (("heads", (*place, some)) for place, some in _by_place(keys))
     rows = (row for rows in session.each(queries) for row in rows)
     return {row[_KEY]: head for row in rows if (head := head_of(row)) is not None}
 
 
 def find_ended(session: Session, keys: Iterable[str]) -> dict[str, EndedLife]:
-    """The last ended lives of these keys."""
+    """Return the last ended lives of these keys."""
     digests: dict[bytes, str] = {}
     by_slice: defaultdict[int, list[bytes]] = defaultdict(list)
     for key in keys:
@@ -77,7 +77,7 @@ def _chunks(items: list[_T]) -> Iterator[list[_T]]:
 
 
 def head_of(row: Sequence[Any]) -> Head | None:
-    """The head in a row of `metajournal` with what stands beside it; a row that only hides has none yet."""
+    """Return the head in a row of `metajournal` with what stands beside it; a row that only hides has none yet."""
     if row[_OFFSET] is None:
         return None
     hidden_to, archive_life, archive_to = row[_BESIDE:]
@@ -88,5 +88,5 @@ def head_of(row: Sequence[Any]) -> Head | None:
 
 
 def ended_of(row: Sequence[Any]) -> EndedLife:
-    """The ended life in a row."""
+    """Return the ended life in a row."""
     return ended_in(ENDED.read(row))

@@ -38,7 +38,7 @@ class NamedNodes(DefaultEndPointFactory):  # type: ignore[misc]
 
 
 def named_nodes(places: Iterable[tuple[str, int]]) -> list[NamedNode]:
-    """The nodes at these names and ports: one for each address of a name, none for a name that has none."""
+    """Return the nodes at these names and ports: one for each address of a name, none for a name that has none."""
     found: dict[NamedNode, None] = {}
     for name, port in places:
         try:

@@ -232,7 +232,7 @@ def _done(session: Session) -> list[StepDone]:
 
 
 def _steps(session: Session) -> Sequence[SchemaStep]:
-    """The store's own, then those of views whose statements are elsewhere, named after their packages."""
+    """Return the store's own steps, then those of views whose statements are elsewhere, named after their packages."""
     return steps_of(_STEPS, session.packages, "cql")
 
 
@@ -249,7 +249,7 @@ def _columns(session: Session) -> Columns:
 
 
 def _declared(session: Session) -> Columns:
-    """The columns that the steps make, read from their text: name, type, kind and position in the key."""
+    """Return the columns that the steps make, read from their text: name, type, kind and position in the key."""
     foundation = [text.replace('"keyspace"', "keyspace") for text in script(_PACKAGE, "foundation", "keyspace")]
     found: dict[str, set[tuple[object, ...]]] = {}
     for text in [*foundation, *[part for step in _steps(session) for part in parts(step.script)]]:

@@ -91,7 +91,7 @@ class Session:
     # ------------------------------------------------------------ one statement
 
     def rows(self, name: str, values: Sequence[Any] = (), *, package: str = OWN_PACKAGE) -> list[Any]:
-        """All rows of a query, page by page."""
+        """Return all rows of a query, page by page."""
         session = self._open()
         try:
             bound = self._bound(session, name, values, package)
@@ -100,7 +100,7 @@ class Session:
             raise outcome_of(error, self.url, writing=False) from error
 
     def serial_rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Rows as the last conditional write left them, one that is under way included."""
+        """Return rows as the last conditional write left them, one that is under way included."""
         session = self._open()
         try:
             bound = self._bound(session, name, values, OWN_PACKAGE)
@@ -134,7 +134,8 @@ class Session:
             raise outcome_of(error, self.url, writing=False) from error
 
     def alter(self, text: str, values: dict[str, Any] | None = None) -> None:
-        """A statement that alters the schema. All processes send theirs to the same node, which does one at a time."""
+        """Execute a statement that alters the schema. All processes send theirs to the same node, which does one at a
+        time."""
         session = self._open()
         try:
             hosts = sorted((pool.host for pool in session.get_pools()), key=str)
@@ -143,7 +144,7 @@ class Session:
             raise outcome_of(error, self.url, writing=True) from error
 
     def each_row(self, text: str) -> Iterator[Any]:
-        """The rows of a query that has no name, page by page: for who changes a schema."""
+        """Yield the rows of a query that has no name, page by page: for a caller that changes a schema."""
         session = self._open()
         try:
             yield from session.execute(text, timeout=DDL_TIMEOUT_S)
@@ -151,7 +152,7 @@ class Session:
             raise outcome_of(error, self.url, writing=False) from error
 
     def walk(self, name: str, values: Sequence[Any] = (), *, package: str = OWN_PACKAGE) -> Iterator[Any]:
-        """The rows of a query, fetched page by page while they are taken."""
+        """Yield the rows of a query, fetched page by page while they are taken."""
         session = self._open()
         try:
             yield from self._patiently(lambda: session.execute(self._bound(session, name, values, package)))
@@ -159,7 +160,7 @@ class Session:
             raise outcome_of(error, self.url, writing=False) from error
 
     def change(self, text: str, values: Sequence[Any]) -> None:
-        """A write that has no name, with the values in its places: for who changes a schema."""
+        """Execute a write that has no name, with the values in its places: for a caller that changes a schema."""
         session = self._open()
         try:
             prepared = self._prepared.get(text) or self._prepare_text(session, text, text)
@@ -170,7 +171,7 @@ class Session:
     # ------------------------------------------------------------ many at a time
 
     def each(self, queries: Iterable[Query | tuple[str, Sequence[Any]]]) -> Iterator[list[Any]]:
-        """The rows of each query, in their order; so many are under way that nobody waits for the network."""
+        """Yield the rows of each query, in their order; so many are under way that nobody waits for the network."""
         session = self._open()
         bound = ((self._bound(session, *Query(*query)), 0) for query in queries)
         for answer in self._flight(session, bound, writing=False):
@@ -221,7 +222,7 @@ class Session:
             raise outcome_of(error, self.url, writing=writing) from error
 
     def _landed(self, session: DriverSession, body: Any, sent: ResponseFuture, _: int) -> Iterable[Any]:
-        """The answer to what was sent, or is sent now if it could not be."""
+        """Return the answer to what was sent, or is sent now if it could not be."""
         return self._patiently(sent.result, lambda: session.execute(body, timeout=None))
 
     def _patiently(self, execute: Callable[[], T], again: Callable[[], T] | None = None) -> T:
@@ -246,7 +247,7 @@ class Session:
         return self._prepared.get(known) or self._prepare_text(session, known, statement(package, name, self.keyspace))
 
     def columns(self, name: str, package: str = OWN_PACKAGE) -> list[str]:
-        """The columns of a query's rows."""
+        """Return the columns of a query's rows."""
         return self._prepare(self._open(), name, package).columns
 
     def _prepare_text(self, session: DriverSession, name: str, text: str) -> _Prepared:

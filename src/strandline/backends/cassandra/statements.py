@@ -17,12 +17,12 @@ _KEYSPACE = re.compile(r"\bkeyspace\b(?=\.| WITH| |$)")
 
 @cache
 def statement(package: str, name: str, keyspace: str) -> str:
-    """A statement of a package, for a keyspace."""
+    """Return a statement of a package, for a keyspace."""
     return _named(_text(package, name), keyspace)
 
 
 def script(package: str, name: str, keyspace: str) -> list[str]:
-    """The statements of a section that has several."""
+    """Return the statements of a section that has several."""
     return parts(statement(package, name, keyspace))
 
 
@@ -35,7 +35,7 @@ def _text(package: str, name: str) -> str:
 
 
 def parts(text: str) -> list[str]:
-    """The statements of a text that has several, without its comments."""
+    """Return the statements of a text that has several, without its comments."""
     return [part.strip() for part in _plain(text).split(";") if part.strip()]
 
 
@@ -49,5 +49,5 @@ def _named(text: str, keyspace: str) -> str:
 
 
 def named(text: str, keyspace: str) -> str:
-    """A statement for a keyspace."""
+    """Return a statement for a keyspace."""
     return _KEYSPACE.sub(f'"{keyspace}"', text)

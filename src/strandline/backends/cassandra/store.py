@@ -287,15 +287,15 @@ class CassandraStore:
         return page
 
     def raw_rows(self, table: Table, part: int, parts: int) -> Iterator[Any]:
-        """Rows as they lie in a part of the ring (`store.raw_rows`)."""
+        """Return rows as they lie in a part of the ring (`store.raw_rows`)."""
         return self._session.walk(f"walk_{table.name}", tokens_of(part, parts), package=package_of(table))
 
     def raw_partitions(self, table: Table, part: int, parts: int) -> Iterator[Any]:
-        """Partition keys as they lie in a part of the ring (`store.raw_rows`)."""
+        """Return partition keys as they lie in a part of the ring (`store.raw_rows`)."""
         return self._session.walk(f"list_{table.name}", tokens_of(part, parts), package=package_of(table))
 
     def raw_row(self, table: Table, place: Sequence[Any]) -> Any:
-        """The row at a place (`store.raw_rows`)."""
+        """Return the row at a place (`store.raw_rows`)."""
         rows = self._session.rows(f"pick_{table.name}", place, package=package_of(table))
         return rows[0] if rows else None
 
@@ -325,7 +325,7 @@ class CassandraStore:
     def _shown(
         self, name: str, type_: str, partition: int, after: tuple[Any, ...], to: int, limit: int
     ) -> Iterator[tuple[Any, Head]]:
-        """Rows of the slice view of a type by time, as a statement gives them: those that no delete or purge has
+        """Yield rows of the slice view of a type by time, as a statement gives them: those that no delete or purge has
         hidden; with the heads of their keys."""
         bucket, last = after[0] // MINUTE_US, to // MINUTE_US
         count = 1
@@ -349,7 +349,7 @@ class CassandraStore:
     def _in_buckets(
         self, name: str, type_: str, partition: int, buckets: Sequence[int], after: tuple[Any, ...], to: int, limit: int
     ) -> list[list[Any]]:
-        """The first rows of each; where one is refused, of smaller spans of it."""
+        """Return the first rows of each; where one is refused, of smaller spans of it."""
         try:
             return list(self._session.each((name, (type_, partition, nr, *after, to, limit)) for nr in buckets))
         except Unavailable as refused:
@@ -396,7 +396,7 @@ class CassandraStore:
         return [(slice_of(key), key) for key in found[:limit]]
 
     def _keys_of(self, entity_type: str, slices: Iterable[int], start: str, limit: int) -> list[str]:
-        """The first keys of each slice; `start` is a place in the first of them."""
+        """Return the first keys of each slice; `start` is a place in the first of them."""
         found: list[str] = []
         asked = {slice_: start if not index else "" for index, slice_ in enumerate(slices)}
         while asked:
@@ -535,14 +535,14 @@ class CassandraStore:
         return count
 
     def _write_us(self) -> int:
-        """A write timestamp for what users own: this machine's clock, never the same twice."""
+        """Return a write timestamp for what users own: this machine's clock, never the same twice."""
         with self._lock:
             self._last_us = max(self._last_us + 1, now_us())
             return self._last_us
 
 
 def halved(ask: Callable[[Sequence[Any], Any, int], list[Any]], after: Sequence[Any], to: int, limit: int) -> list[Any]:
-    """Rows by time, after a place and up to a time. What is refused for its tombstones is asked for in halves.
+    """Return rows by time, after a place and up to a time. What is refused for its tombstones is asked for in halves.
 
     `Unavailable.away` if one timestamp alone has too many.
     """
@@ -560,17 +560,17 @@ def halved(ask: Callable[[Sequence[Any], Any, int], list[Any]], after: Sequence[
 
 
 def tokens_of(part: int, parts: int) -> tuple[int, int]:
-    """The tokens of a part of the ring: above the first, up to the last. The least token is nobody's."""
+    """Return the tokens of a part of the ring: above the first, up to the last. The least token is nobody's."""
     return tuple([TOKEN_LEAST + 2**64 * at // parts - (at == parts) for at in (part, part + 1)])  # type: ignore[return-value]
 
 
 def span_of(bucket: int, size: str) -> tuple[int, int]:
-    """The first and the last time of a bucket."""
+    """Return the first and the last time of a bucket."""
     return bucket * LENGTHS_US[size], (bucket + 1) * LENGTHS_US[size] - 1
 
 
 def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:
-    """The pointer in its row; one that was never written stands before everything."""
+    """Return the pointer in its row; one that was never written stands before everything."""
     return POINTER.read(rows[0]) if rows else Pointer(partition)
 
 
@@ -609,7 +609,8 @@ class CassandraLeases:
         return lease
 
     def _free_row(self) -> LeaseRow:
-        """The row when nobody holds the lease. The nodes' clocks may differ, so the beat is watched, not its age."""
+        """Return the lease's row, once nobody holds it. The nodes' clocks may differ, so the beat is watched, not its
+        age."""
         if any(name == self._name and not lease.over for name, lease in self._store._leases):
             holder = self.holder()  # our own needs no watching
             if holder is not None:

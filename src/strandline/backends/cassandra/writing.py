@@ -30,7 +30,7 @@ _ROW_BYTES: Final = 16
 
 
 def package_of(table: Table) -> str:
-    """Whose statements a table has; those of the store's own tables are in this folder."""
+    """Return the package that has a table's statements; those of the store's own tables are in this folder."""
     return OWN_PACKAGE if table.package == PACKAGE else table.package
 
 
@@ -43,11 +43,11 @@ class Writing:
         self._limits = limits or {}
 
     def write(self, writes: Sequence[Write]) -> None:
-        """The writes of a step, in any order; they are done when this returns."""
+        """Make the writes of a step, in any order; they are done when this returns."""
         self._session.write(_requests(writes, self._limits))
 
     def find(self, spans: Sequence[Span]) -> SpanRows:
-        """The rows of stretches, as far as `find_TABLE` reads them; the other columns are None."""
+        """Return the rows of stretches, as far as `find_TABLE` reads them; the other columns are None."""
         rows = self._session.each(Query(f"find_{s.table.name}", _bounds(s), package_of(s.table)) for s in spans)
         found = {}
         for span, some in zip(spans, rows, strict=True):
@@ -58,7 +58,7 @@ class Writing:
         return found
 
     def read(self, spans: Sequence[Span]) -> SpanRows:
-        """The rows of whole partitions, with their digests: `look_TABLE`."""
+        """Return the rows of whole partitions, with their digests: `look_TABLE`."""
         rows = self._session.each(Query(f"look_{s.table.name}", s.partition, package_of(s.table)) for s in spans)
         return {
             span: [span.table.read(values_in(span.table, row)) for row in some]
@@ -83,7 +83,7 @@ def _requests(writes: Sequence[Write], limits: Limits) -> Iterator[CqlRequest]:
 
 
 def put_requests(put: Put, rows_max: int = BATCH_ROWS_MAX, bytes_max: int = BATCH_BYTES_MAX) -> Iterator[CqlRequest]:
-    """The requests that write rows: those of one partition key together, those of a lesser one first."""
+    """Yield the requests that write rows: those of one partition key together, those of a lesser one first."""
     table, rows, timestamp = put
     name, package, values_of, size_of = f"put_{table.name}", package_of(table), _values(table), _size(table)
     time = None if table.time is None or timestamp is not None else table.at(table.time)
@@ -143,7 +143,7 @@ def values_in(table: Table, values: Sequence[Any]) -> Sequence[Any]:
 
 @cache
 def _size(table: Table) -> Callable[[Row], int]:
-    """About how many bytes a row has in a request, not less."""
+    """Return a function that says about how many bytes a row has in a request, not less."""
     blobs = [index for index, column in enumerate(table.columns) if column.kind == "blob"]
     texts = [index for index, column in enumerate(table.columns) if column.kind == "text"]
     fixed = _ROW_BYTES * (len(table.columns) + 2)

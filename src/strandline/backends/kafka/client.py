@@ -59,7 +59,7 @@ _SAFE_CONSUMER: Final = {
 
 
 def bootstrap_of(url: Url) -> str:
-    """The brokers that a URL names, as the library takes them."""
+    """Return the brokers that a URL names, as the library takes them."""
     named = ((f"[{host.name}]" if ":" in host.name else host.name, host.port) for host in url.hosts)
     return ",".join(f"{name}:{port or PORTS[url.scheme]}" for name, port in named)
 
@@ -105,7 +105,7 @@ def common_config(bootstrap: str, client: Mapping[str, Any]) -> Config:
 
 
 def producer_config(bootstrap: str, client: Mapping[str, Any], settings: Settings) -> Config:
-    """A producer that loses and repeats nothing; its own batching is the group commit."""
+    """Return the settings of a producer that loses and repeats nothing; its own batching is the group commit."""
     config = {
         **common_config(bootstrap, {}),
         **_SAFE_PRODUCER,
@@ -122,7 +122,7 @@ def producer_config(bootstrap: str, client: Mapping[str, Any], settings: Setting
 
 
 def consumer_config(bootstrap: str, client: Mapping[str, Any], settings: Settings) -> Config:
-    """A consumer that is told where to read, belongs to no group and remembers nothing."""
+    """Return the settings of a consumer that is told where to read, belongs to no group and remembers nothing."""
     config = {
         **common_config(bootstrap, {}),
         **_SAFE_CONSUMER,
@@ -163,7 +163,8 @@ def _plain(value: object) -> str:
 
 
 def admin_client(config: Config) -> AdminClient:
-    """The first client of a log; `InvalidInput` if a file of TLS cannot be used, which is the same for all clients."""
+    """Return the first client of a log; `InvalidInput` if a file of TLS cannot be used, which is the same for all
+    clients."""
     try:
         return AdminClient(config)
     except KafkaException as error:
@@ -209,7 +210,7 @@ class BrokerReport:
             self.text, self.code = error.str(), error.code()
 
     def forget(self) -> None:
-        """A broker has answered."""
+        """Forget what was said: a broker has answered."""
         if self.text:
             if self.down_since is not None:
                 _logger.info("%s: answers again", self.where)
@@ -221,7 +222,7 @@ class BrokerReport:
         return "no broker can be reached" if self.code == KafkaError._ALL_BROKERS_DOWN else _reason(self.text)[0]
 
     def unreachable(self, timeout_s: float) -> Unavailable:
-        """The error for a cluster that never answered."""
+        """Return the error for a cluster that never answered."""
         why, hint = _reason(self.text)
         named = re.match(r"(?:\w+://)?([^/\s]+)/\d+: ", self.text)  # with a broker's number: a host that the URL lacks
         if named and hint in _ADVERTISED:
@@ -362,7 +363,7 @@ def translated(
 
 
 def overloaded() -> Unavailable:
-    """The error for a full queue."""
+    """Return the error for a full queue."""
     return Unavailable(
         "too many appends wait for Kafka already",
         code="overloaded",

@@ -60,7 +60,7 @@ class PartitionReader:
         self.idle_since = 0.0
 
     def bounds(self, partition: int, timeout_s: float) -> tuple[int, int]:
-        """The first offset, and the one after the newest; asked again while brokers are busy with themselves."""
+        """Return the first offset, and the one after the newest; asked again while brokers are busy with themselves."""
         deadline = time.monotonic() + timeout_s
         place = TopicPartition(self._topic, partition)
         patience_s = ATTEMPT_S
@@ -92,7 +92,8 @@ class PartitionReader:
         values: bool,
         deadline: float,
     ) -> RecordPage:
-        """Records with `after` < offset <= `to`. `OutOfRange` if the log does not have what comes after `after`."""
+        """Return records with `after` < offset <= `to`. `OutOfRange` if the log does not have what comes after
+        `after`."""
         self._seek(partition, after + 1)
         records: list[Record] = []
         size = 0
@@ -127,7 +128,8 @@ class PartitionReader:
         self.partition, self.position = partition, position
 
     def _next(self, wanted: int) -> Message | None:
-        """The next record, or the end of the partition (with an error); None if there is neither for a moment."""
+        """Return the next record, or the end of the partition (with an error); None if there is neither for a
+        moment."""
         if not self._ahead:
             taken = self._consumer.consume(max(1, wanted), 0)
             if not taken:
@@ -299,7 +301,7 @@ def _check(message: Message, topic: str, said: BrokerReport) -> None:
 
 
 def record_of(message: Message, values: bool) -> Record:
-    """A record as it stands in the log. One that is not ours comes as it is."""
+    """Return a record as it stands in the log. One that is not ours comes as it is."""
     header: bytes | None = None
     headers: Sequence[tuple[str, Any]] | None = message.headers()
     if headers is not None:
@@ -316,7 +318,7 @@ def record_of(message: Message, values: bool) -> Record:
 
 
 def text_of(key: bytes) -> str:
-    """A record's key as text that every store can hold; a foreign one may be anything."""
+    """Return a record's key as text that every store can hold; a foreign one may be anything."""
     try:
         text = key.decode()
     except UnicodeDecodeError:

@@ -194,7 +194,7 @@ class KafkaLog:
     def _delivered(
         self, answered: Answered, key: str | None, header: bytes | None, error: KafkaError | None, message: Message
     ) -> None:
-        """The answer of the brokers, told by the poller."""
+        """Pass on the answer of the brokers, which the poller tells."""
         if error is None:
             self._said.forget()
             partition, offset = message.partition(), message.offset()
@@ -225,7 +225,8 @@ class KafkaLog:
         key: str | None = None,
         values: bool = True,
     ) -> RecordPage:
-        """Records of other keys are not left out, but their values: timestamps are counted over all of them."""
+        """Return records. Those of other keys come too, without their values: timestamps are counted over all of
+        them."""
         self._check()
         deadline = time.monotonic() + self._settings.append_timeout_s
 
@@ -286,7 +287,8 @@ class KafkaLog:
         return self._admin.offsets("look at the log", wanted)
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
-        """A fetch that the broker answers when something comes. A second caller looks every few milliseconds."""
+        """Wait for a fetch that the broker answers when something comes. A second caller looks every few
+        milliseconds."""
         self._check()
         deadline = time.monotonic() + timeout_s
         if self._waiting.acquire(blocking=False):

@@ -83,7 +83,8 @@ class Admin:
             self._said().forget()
 
     def _answers(self, futures: Iterable[Future[Any]], attempt_s: float) -> list[Any]:
-        """The results of futures. Until Kafka has answered once, brokers that refuse us all are not waited for."""
+        """Return the results of futures. Until Kafka has answered once, brokers that refuse us all are not waited
+        for."""
         waited = list(futures)
         deadline = time.monotonic() + attempt_s + 1
         while not self._reached and time.monotonic() < deadline and not all(future.done() for future in waited):
@@ -94,7 +95,7 @@ class Admin:
         return [future.result(max(0.0, deadline - time.monotonic())) for future in waited]
 
     def ask(self, doing: str, call: Callable[[float], Mapping[Any, Future[Any]]]) -> list[Any]:
-        """The answers to a call that gives futures; asked again while brokers are busy with themselves."""
+        """Return the answers to a call that gives futures; asked again while brokers are busy with themselves."""
         deadline = time.monotonic() + self.timeout_s
         patience_s = ATTEMPT_S
         while True:
@@ -120,7 +121,8 @@ class Admin:
             time.sleep(RETRY_S)
 
     def offsets(self, doing: str, wanted: Mapping[TopicPartition, OffsetSpec]) -> list[int]:
-        """Offsets of partitions. For one whose leader is away the library has an answer that is none: asked again."""
+        """Return offsets of partitions. For one whose leader is away the library has an answer that is none: asked
+        again."""
         deadline = time.monotonic() + self.timeout_s
         while True:
             answers = self.ask(doing, lambda s: self.client.list_offsets(wanted, request_timeout=s))
@@ -135,7 +137,7 @@ class Admin:
             time.sleep(RETRY_S)
 
     def describe(self) -> Topic | None:
-        """The topic, or None if there is none, or not every broker has heard of it yet."""
+        """Return the topic, or None if there is none, or not every broker has heard of it yet."""
         names = TopicCollection([self.topic])
         resource = ConfigResource(ResourceType.TOPIC, self.topic)
         try:
@@ -243,7 +245,7 @@ def check(topic: Topic, settings: Settings) -> None:
 
 
 def grown(topic: str, before: int, now: int) -> Unsupported:
-    """The error for a topic that got more partitions under us: keys would be looked for elsewhere."""
+    """Return the error for a topic that got more partitions under us: keys would be looked for elsewhere."""
     return _unsafe(
         topic,
         f"{counted(now, 'partition')}, and it had {before}",

@@ -66,7 +66,7 @@ class CellTable:
         self._removals.setdefault(partition, []).append(_Removal(covers, timestamp))
 
     def cells(self, partition: Any, place: Any, now: int = 0) -> dict[str, TimedValue]:
-        """The cells of a row that are there, and still alive."""
+        """Return the cells of a row that are there, and still alive."""
         cells = self._rows.get(partition, {}).get(place, {})
         newest = max((one.timestamp for one in self._removals.get(partition, ()) if one.covers(place)), default=-1)
         return {
@@ -80,7 +80,7 @@ class CellTable:
         return {name: cell.value for name, cell in self.cells(partition, place).items()}
 
     def rows(self, partition: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Place and cells of each row of a partition, by place."""
+        """Yield place and cells of each row of a partition, by place."""
         for place in self.places(partition):
             if row := self.row(partition, place):
                 yield place, row
@@ -90,7 +90,7 @@ class CellTable:
         return sorted(self._rows.get(partition, {}))
 
     def partitions(self) -> list[Any]:
-        """Partition keys that were ever written, sorted."""
+        """Return partition keys that were ever written, sorted."""
         return sorted(self._rows)
 
 

@@ -69,7 +69,7 @@ class MemoryStore:
 
     @contextmanager
     def _moment_of(self) -> Iterator[None]:
-        """One transaction: what is inside happens at one moment."""
+        """Hold one transaction: what is inside happens at one moment."""
         if os.getpid() != self._process:  # before the lock: a fork may have copied it taken
             raise used_after_fork()
         with self._lock:
@@ -143,7 +143,7 @@ class MemoryStore:
     def _between(
         self, equal: Sequence[Any], after: tuple[Any, ...], to: int | None, slices: tuple[int, int] | None
     ) -> Iterator[EventRow]:
-        """Events of a partition, of one type or all: they lie in the order of time."""
+        """Yield events of a partition, of one type or all: they lie in the order of time."""
         *types, partition = equal
         rows = self._moments[partition]
         for index in range(bisect_right(rows, after, key=_moment), len(rows)):
@@ -181,7 +181,8 @@ class MemoryStore:
             self._pointers[new.partition] = new._replace(revision=found.revision + 1)
 
     def _new_rows(self, change: Change) -> list[EventRow]:
-        """The rows that are not there yet; looked at before anything changes, so that a refusal changes nothing."""
+        """Return the rows that are not there yet; looked at before anything changes, so that a refusal changes
+        nothing."""
         new = []
         for row in change.events:
             stands = self._row_at(row)
@@ -218,7 +219,7 @@ class MemoryStore:
         self._heads.pop(key, None)
 
     def _take(self, key: str, life: int, taken: Callable[[Table], bool], from_: int = 0, to: int = SEQ_NR_MAX) -> None:
-        """Rows of a life go, from tables that say so; between numbers if there are such."""
+        """Take rows of a life from the tables that say so; between numbers if there are such."""
         for table, rows in self._tables.items():
             if not taken(table):
                 continue

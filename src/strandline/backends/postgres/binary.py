@@ -163,7 +163,7 @@ def boolean(value: bool) -> Boolean:
 
 
 def typed(value: object) -> Binary | None:
-    """A number, a text, bytes or nothing as a parameter; what is one already stays so."""
+    """Return a number, a text, bytes or nothing as a parameter; what is one already stays so."""
     if value is None or isinstance(value, Binary):
         return value
     if isinstance(value, bool):
@@ -192,12 +192,13 @@ Dumps = Mapping[int, _Dump]
 
 
 def declared(statement: str) -> Dumps:
-    """How the values of a statement are sent, by their numbers from 0, where it says their types (`$1::bigint`)."""
+    """Return how the values of a statement are sent, by their numbers from 0, where it says their types
+    (`$1::bigint`)."""
     return {int(number) - 1: _TYPES[kind] for number, kind in _DECLARED.findall(statement) if kind in _TYPES}
 
 
 def parameters(types: Dumps, values: Sequence[Any]) -> list[Binary | None]:
-    """The values of a statement as it says their types, or as what they are."""
+    """Return the values of a statement as it says their types, or as what they are."""
     return [
         value if value is None or isinstance(value, Binary) else types.get(number, typed)(value)
         for number, value in enumerate(values)

@@ -62,7 +62,7 @@ class ServerPart:
                 if table not in left_out and not table.startswith(f"{self.schema.part.kind}_template_")}  # fmt: skip
 
     def tables_of(self, set_name: str) -> Mapping[str, dict[str, str]]:
-        """The tables of a set, each with its columns and their types."""
+        """Return the tables of a set, each with its columns and their types."""
         kind = self.schema.part.kind
         template = f"{kind}_template_"
         return {f"{kind}_{set_name}_{table.removeprefix(template)}": names
@@ -94,7 +94,7 @@ class ServerPart:
         return text.encode()
 
     def sizes(self) -> dict[str, int]:
-        """About how many bytes each table of the schema has."""
+        """Return about how many bytes each table of the schema has."""
         found = self._connection.execute(self.schema.server("table_bytes"), (self.schema.name,))
         return {str(name): int(str(size)) for name, size in found.fetchall()}
 
@@ -139,7 +139,7 @@ class SchemaSnapshot:
         return [str(name) for part in parts.values() if part.schema.part.sets for (name,) in part.rows("sets")]
 
     def held(self, kind: str) -> ServerPart:
-        """A part whose tables are held until `release`."""
+        """Return a part whose tables are held until `release`."""
         return self._held[kind]
 
     def release(self) -> None:

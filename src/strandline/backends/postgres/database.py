@@ -190,7 +190,7 @@ class Database:
         return self.rows(name, (*first, *zip(*rows, strict=True))) if rows else []
 
     def now_us(self) -> int:
-        """The server's clock, unless another was given."""
+        """Return the server's clock, unless another was given."""
         if self._clock is not None:
             self.check()
             return self._clock()
@@ -253,7 +253,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
-        """A transaction that reads: all statements see one moment."""
+        """Open a transaction that reads: all statements see one moment."""
         transaction = self._begin(BEGIN_READ, *self._first)
         try:
             yield transaction
@@ -264,7 +264,7 @@ class Database:
 
     @contextmanager
     def join(self, tx: object) -> Iterator[Transaction]:
-        """A transaction within the caller's own, on a connection of the caller's to this database."""
+        """Open a transaction within the caller's own, on a connection of the caller's to this database."""
         self.check()
         try:
             with joined(tx, self.schema.own("database_id"), self.fixed[DATABASE_ID], self.where) as connection:
@@ -274,7 +274,7 @@ class Database:
 
     @contextmanager
     def write(self, *, isolation: Isolation = "read_committed") -> Iterator[Transaction]:
-        """A transaction: committed at the end, undone by any exception."""
+        """Open a transaction: committed at the end, undone by any exception."""
         transaction = self._begin(BEGINS[isolation], *self._first)
         try:
             yield transaction
@@ -311,16 +311,16 @@ class Database:
             return Begun(self, connection, answers[1:])
 
     def bind(self, name: str, *values: Any) -> BinaryStatement:
-        """A named statement of the part for `begin` or `commit`; it says the types of all its values."""
+        """Return a named statement of the part for `begin` or `commit`; it says the types of all its values."""
         return self.schema.bind(name, values, often=True)
 
     def end(self, connection: Connection) -> None:
-        """A transaction is over."""
+        """Note that a transaction is over."""
         self._pool.undo(connection)
         self._pool.give_back(connection)
 
     def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
-        """Our error for one of the driver's."""
+        """Return our error for one of the driver's."""
         return self._pool.translated(error, doing)
 
     def watch(self, channel: str, *, interval_s: float = 0.05) -> PostgresWatch:
@@ -334,7 +334,7 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A connection beside those that all share, for the caller alone."""
+        """Lend a connection beside those that all share, to the caller alone."""
         connection = self._pool.connect()
         try:
             yield connection
@@ -398,7 +398,7 @@ class Transaction:
 
 
 def _parts(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
-    """Rows as they are sent: many at a time, unless they are large."""
+    """Yield rows as they are sent: many at a time, unless they are large."""
     for at in range(0, len(rows), ROWS_AT_ONCE):
         waiting = [rows[at : at + ROWS_AT_ONCE]]
         while waiting:
@@ -411,7 +411,7 @@ def _parts(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
 
 
 def _bytes_in(rows: Sequence[Sequence[Any]]) -> int:
-    """The size of what is large in rows: bytes."""
+    """Return the size of what is large in rows: bytes."""
     large = [number for number, value in enumerate(rows[0]) if isinstance(value, bytes)]
     return sum(len(row[number] or b"") for number in large for row in rows)
 

@@ -52,7 +52,7 @@ _HINTS: Final = {
 def outcome_of(
     error: psycopg.Error, where: str, doing: Doing, why: str = "", *, secret: str | None = None
 ) -> StrandlineError | None:
-    """Our error for one of the driver's, in its words or in ours; None for those that only a bug can cause."""
+    """Return our error for one of the driver's, in its words or in ours; None for those that only a bug can cause."""
     state = error.sqlstate or ""
     message = f"{where}: {why or _text(error, secret)}"
     facts: dict[str, Any] = {"sqlstate": state} if state else {}

@@ -54,7 +54,7 @@ class Joined:
         return cast(PGresult, self._cursor.pgresult)
 
     def take_long(self, for_s: float) -> None:
-        """The caller decides how long it may take."""
+        """Do nothing: the caller decides how long it may take."""
 
     def send_each(self, statements: Iterable[BinaryStatement]) -> None:
         for statement in statements:
@@ -75,7 +75,7 @@ class _PsycopgValues:
 
 @contextmanager
 def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[Joined]:
-    """The caller's transaction, within a savepoint."""
+    """Open a savepoint in the caller's transaction."""
     connection = _connection_of(tx)
     if connection is None:
         raise tx_unknown(tx, "a psycopg connection or cursor")

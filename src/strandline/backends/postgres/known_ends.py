@@ -50,7 +50,8 @@ class KnownEnds:
         end: PartitionEnd,
         states: Mapping[str, State],
     ) -> None:
-        """A commit moved the partition from `start` to `end`. What was left `before` holds if it was at `start`."""
+        """Note that a commit moved the partition from `start` to `end`. What was left `before` holds if it was at
+        `start`."""
         known = before.states if before is not None and before.end == start else {}
         if len(known) > STATES_MAX:
             known = {}
@@ -63,7 +64,7 @@ class KnownEnds:
                 self._ends[partition] = KnownEnd(end, known)
 
     def met_others(self, partitions: Iterable[int]) -> None:
-        """Somebody else had moved one of the partitions."""
+        """Note that somebody else had moved one of the partitions."""
         with self._lock:
             self._wary.update(dict.fromkeys(partitions, LATER))
 
@@ -74,13 +75,13 @@ class KnownEnds:
             return not self._unsure
 
     def guessed_wrong(self) -> None:
-        """A key that was taken for new may not have been."""
+        """Note that a key which was taken for new may not have been."""
         self._unsure = LATER + 1
 
     def note_clock(self, server_us: int) -> None:
-        """The server's clock said this a moment ago."""
+        """Note what the server's clock said a moment ago."""
         self._ahead_us = server_us - time.monotonic_ns() // 1000
 
     def now_us(self) -> int:
-        """The server's clock, as far as is known here: never the clock of this machine, which may be set."""
+        """Return the server's clock, as far as is known here: never the clock of this machine, which may be set."""
         return time.monotonic_ns() // 1000 + self._ahead_us

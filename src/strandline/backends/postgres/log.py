@@ -192,7 +192,7 @@ class PostgresLog:
         starts: Mapping[int, PartitionEnd],
         ends: Mapping[int, PartitionEnd],
     ) -> None:
-        """A commit moved partitions from `starts` to `ends`: the next append may go on from there."""
+        """Note that a commit moved partitions from `starts` to `ends`: the next append may go on from there."""
         of: dict[int, dict[str, State]] = {partition: {} for partition in ends}
         for draft in drafts:
             key = draft.action.key
@@ -202,7 +202,7 @@ class PostgresLog:
             self._known_ends.store(partition, known_ends.get(partition), starts[partition], ends[partition], found)
 
     def _announce(self) -> None:
-        """Something was committed."""
+        """Announce that something was committed."""
         self._arrivals.announce()
         self._bell.ring()
 
@@ -214,7 +214,7 @@ class PostgresLog:
         )
 
     def _ends(self, transaction: Begun) -> tuple[dict[int, PartitionEnd], int]:
-        """Where the partitions end, and the server's clock."""
+        """Return where the partitions end, and the server's clock."""
         locked, heads = transaction.answers
         ends = {
             _int(locked.get_value(row, 0)): PartitionEnd(_int(locked.get_value(row, 1)), _int(locked.get_value(row, 2)))
@@ -309,7 +309,7 @@ class PostgresLog:
         return RecordPage(records, records[-1].offset + 1 if full else max(min(to, newest), after) + 1)
 
     def _newest_untrimmed(self, partition: int, after: int) -> int:
-        """The newest offset; `NotFound.trimmed` if something after `after` was trimmed."""
+        """Return the newest offset; `NotFound.trimmed` if something after `after` was trimmed."""
         ((last_trimmed, newest),) = self._database.rows("bound", (partition,), often=True)
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
@@ -386,7 +386,7 @@ def _arrays(
 
 
 def _known(drafts: Sequence[ActionDraft], known_ends: Mapping[int, KnownEnd]) -> dict[str, State]:
-    """The states of keys as they were left."""
+    """Return the states of keys as they were left."""
     known: dict[str, State] = {}
     for draft in drafts:
         key, left = draft.action.key, known_ends.get(draft.partition)
@@ -398,7 +398,7 @@ def _known(drafts: Sequence[ActionDraft], known_ends: Mapping[int, KnownEnd]) ->
 def _states(
     transaction: Begun, digests: Mapping[str, bytes], drafts: Sequence[ActionDraft]
 ) -> tuple[dict[str, State], set[str]]:
-    """The states of keys, and the keys whose state is damaged and not known from elsewhere."""
+    """Return the states of keys, and the keys whose state is damaged and not known from elsewhere."""
     heads = transaction.answers[1]
     keys = {digest: key for key, digest in digests.items()}
     states: dict[str, State] = {}

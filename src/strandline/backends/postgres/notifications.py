@@ -114,7 +114,7 @@ class Listener:
             self._thread.start()
 
     def leave(self, channel: str, heard: Heard) -> None:
-        """Nothing more is told of the channel to this one."""
+        """Tell this one nothing more of the channel."""
         with self._lock:
             self._heard[channel].remove(heard)
 

@@ -61,7 +61,7 @@ class Pool:
         self._lost = False  # a connection was, and none was made since
 
     def take(self) -> tuple[Connection, bool]:
-        """A connection for the caller alone, and whether it was used before."""
+        """Return a connection for the caller alone, and whether it was used before."""
         self.check()
         deadline = time.monotonic() + self._timeout_s
         with self._lock:
@@ -90,7 +90,7 @@ class Pool:
             raise
 
     def give_back(self, connection: Connection) -> None:
-        """The caller is done with it. What is not clean is closed."""
+        """Take a connection back. What is not clean is closed."""
         if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
             with self._lock:
                 if not self._closed:
@@ -112,7 +112,7 @@ class Pool:
                 connection.close()
 
     def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
-        """Our error for one of the driver's. After a lost connection the idle ones are not trusted either."""
+        """Return our error for one of the driver's. After a lost connection the idle ones are not trusted either."""
         outcome = outcome_of(error, self.where, doing, secret=self._secret)
         if lost(error):
             self._close_idle()
@@ -139,7 +139,7 @@ class Pool:
         self._close_idle()
 
     def connect(self) -> Connection:
-        """A new connection, which the caller closes or gives to the pool."""
+        """Return a new connection, which the caller closes or gives to the pool."""
         try:
             connection = Connection.connect(**self._arguments)
         except psycopg.Error as error:

@@ -205,7 +205,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return (name_of(repr(known).encode()), True) if self.is_direct() else (None, False)
 
     def was_prepared(self, text: bytes, types: tuple[int, ...], name: bytes) -> None:
-        """The server has prepared a statement of the caller's."""
+        """Note that the server has prepared a statement of the caller's."""
         self._theirs[text, types] = name
 
     def send(self, statement: BinaryStatement) -> PGresult:
@@ -243,7 +243,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             self._round_trip(partial(self._send, group))
 
     def ask(self, statement: BinaryStatement) -> list[Any]:
-        """The rows that one statement gives, as psycopg makes them."""
+        """Return the rows that one statement gives, as psycopg makes them."""
         return self.start_ask(statement)()
 
     def start_ask(self, statement: BinaryStatement) -> Callable[[], list[Any]]:
@@ -310,7 +310,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return answers
 
     def meet_pooler(self) -> None:
-        """One that made up no number."""
+        """Prepare nothing more: there is a pooler in between, though it made up no number."""
         self._direct = False
         self._names.clear()
         self._theirs.clear()
@@ -358,7 +358,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
 
 def name_of(text: bytes) -> bytes:
-    """The name under which a statement is prepared. Whatever session it comes to, it stands for nothing else."""
+    """Return the name under which a statement is prepared. Whatever session it comes to, it stands for nothing else."""
     return b"strandline_" + blake2b(text, digest_size=16).hexdigest().encode()
 
 

@@ -84,11 +84,11 @@ class PostgresSchema:
         return [step.name for step in self.steps]
 
     def statement(self, name: str) -> str:
-        """A statement of the part, on its tables."""
+        """Return a statement of the part, on its tables."""
         return self._text(self.part.package, name)
 
     def bind(self, name: str, values: Sequence[Any], *, often: bool = False) -> BinaryStatement:
-        """A statement of the part with its values."""
+        """Return a statement of the part with its values."""
         known = self._sent.get(name)
         if known is None:
             text = self.statement(name)
@@ -97,11 +97,11 @@ class PostgresSchema:
         return BinaryStatement(text_, parameters(types, values), often)
 
     def own(self, name: str) -> str:
-        """A statement that all parts have, on the tables of this one."""
+        """Return a statement that all parts have, on the tables of this one."""
         return self._text("strandline.sql", name)
 
     def server(self, name: str) -> str:
-        """A statement of this back-end."""
+        """Return a statement of this back-end."""
         return self._text("strandline.backends.postgres", name)
 
     def _text(self, package: str, name: str) -> str:
@@ -111,7 +111,7 @@ class PostgresSchema:
         return text
 
     def filled(self, text: str) -> str:
-        """A text with the schema's name, quoted, in its places."""
+        """Return a text with the schema's name, quoted, in its places."""
         text = text.replace("{schema}", Identifier(self.name).as_string(None)).replace("{prefix}", self.part.prefix)
         return text.replace("{by_bytes}", 'COLLATE "C"' if self.collates else "")
 
@@ -252,7 +252,7 @@ def _sets(connection: Connection, schema: PostgresSchema) -> list[str]:
 
 @contextmanager
 def _transaction(connection: Connection) -> Iterator[None]:
-    """A transaction, or a part of the one that is open."""
+    """Open a transaction, or a part of the one that is open."""
     with connection.transaction():
         yield
 
@@ -328,6 +328,7 @@ def _timeout(connection: Connection, timeout_s: float) -> Iterator[None]:
 
 
 def lock_number(schema: PostgresSchema) -> int:
-    """The advisory lock of a schema: 64 bits of a digest of its name, so that schemas do not wait for each other."""
+    """Return the advisory lock of a schema: 64 bits of a digest of its name, so that schemas do not wait for each
+    other."""
     digest = blake2b(f"strandline {schema.name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

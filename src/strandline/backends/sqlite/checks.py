@@ -47,7 +47,7 @@ def check_file_system(path: Path, mountinfo: Path = MOUNTINFO) -> None:
 
 
 def file_system_of(path: Path, mountinfo: Path = MOUNTINFO) -> tuple[str, str]:
-    """Type and mount point of the file system that holds a path; ("", "") where the system does not say."""
+    """Return type and mount point of the file system that holds a path; ("", "") where the system does not say."""
     try:
         lines = mountinfo.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

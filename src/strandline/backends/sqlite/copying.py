@@ -77,7 +77,7 @@ def reading(path: Path) -> Iterator[apsw.Connection]:
 
 @contextmanager
 def changing(path: Path, settings: Settings) -> Iterator[apsw.Connection]:
-    """One transaction on a file that nobody else has open; when it ends, the file stands alone."""
+    """Open one transaction on a file that nobody else has open; when it ends, the file stands alone."""
     with opening(path):
         connection = open_for_one(path, settings)
     try:
@@ -102,7 +102,7 @@ class FilePart:
         return schema.describe(self._connection, self._schema)
 
     def text(self, name: str) -> str:
-        """The text of a named statement."""
+        """Return the text of a named statement."""
         return self._schema.statement(name)
 
     def rows(self, name: str, values: Any = ()) -> list[Any]:

@@ -216,7 +216,7 @@ class Database:
 
     @contextmanager
     def write(self, *, isolation: Isolation = "read_committed") -> Iterator[Transaction]:
-        """A transaction that holds the write lock: committed at the end, undone by any exception."""
+        """Open a transaction that holds the write lock: committed at the end, undone by any exception."""
         connection = self.begin()
         try:
             yield Transaction(self.cursor, self.statement)
@@ -250,7 +250,7 @@ class Database:
         return self.writer
 
     def _busy(self, _: int) -> bool:
-        """Another process has the write lock: whether to ask again."""
+        """Return whether to ask again while another process has the write lock."""
         time.sleep(BUSY_S)
         return time.monotonic() < self._busy_until
 
@@ -331,7 +331,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
-        """A transaction that reads: all statements see one moment."""
+        """Open a transaction that reads: all statements see one moment."""
         with self.connection() as connection:
             connection.execute("BEGIN")
             yield Transaction(connection.cursor(), self.statement)
@@ -339,7 +339,7 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[apsw.Connection]:
-        """A connection to read with. Fetch all that you ask for."""
+        """Lend a connection to read with. Fetch all that you ask for."""
         self.check()
         connection = self._reader()
         try:
@@ -388,7 +388,7 @@ class Database:
 
     @contextmanager
     def join(self, tx: object) -> Iterator[Transaction]:
-        """A transaction within the caller's own, on a connection of the caller's to this file."""
+        """Open a transaction within the caller's own, on a connection of the caller's to this file."""
         self.check()
         try:
             with joined(tx, self._known.own("database_id"), self.fixed[DATABASE_ID], str(self.path)) as cursor:
@@ -432,7 +432,7 @@ class Database:
             )
 
     def connections(self) -> list[apsw.Connection]:
-        """All that are open now."""
+        """Return all connections that are open now."""
         return [self.writer, *self._idle]
 
     def close(self) -> None:
@@ -461,7 +461,7 @@ class Database:
             self._lock.release()
 
     def translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing) -> Exception:
-        """Our error for one of the library's; after an I/O error of a write nothing more is written."""
+        """Return our error for one of the library's; after an I/O error of a write nothing more is written."""
         outcome = outcome_of(error, self.path, doing, connection)
         if kills(error, outcome):
             self._failed = outcome
@@ -572,7 +572,7 @@ def _create(
 
 
 def open_for_one(path: Path, settings: Settings, vfs: str | None = None) -> apsw.Connection:
-    """A connection for the caller alone. The caller is `opening` the file."""
+    """Return a connection for the caller alone. The caller is `opening` the file."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs, statementcachesize=100)
     try:
         connection.set_busy_timeout(_busy_ms(settings))
@@ -657,7 +657,7 @@ def no_schema(path: Path, part: Part) -> SchemaMismatch:
 
 
 def outcome(error: apsw.Error, path: Path) -> Exception:
-    """Our error for one of the library's, where a file is opened or copied."""
+    """Return our error for one of the library's, where a file is opened or copied."""
     return outcome_of(error, path, "read") or error
 
 

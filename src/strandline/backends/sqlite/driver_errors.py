@@ -38,7 +38,7 @@ _WRITES = {apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR
 def outcome_of(
     error: apsw.Error, path: object, doing: Doing, connection: apsw.Connection | None = None
 ) -> StrandlineError | None:
-    """Our error for one of the library's; None for those that only a bug can cause."""
+    """Return our error for one of the library's; None for those that only a bug can cause."""
     if isinstance(error, _CLOSED):
         return closed(path)
     errno_ = 0 if connection is None else connection.system_errno

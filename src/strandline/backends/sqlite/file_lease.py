@@ -21,7 +21,7 @@ _PATIENCE_S = 0.2
 
 
 def lock_path(store: Path) -> Path:
-    """The lock of a store file."""
+    """Return the path of a store file's lock."""
     return store.with_name("pipeline.lock" if store.name == "store.db" else f"{store.name}.lock")
 
 

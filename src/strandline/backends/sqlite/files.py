@@ -39,7 +39,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path, vfs: str | None) -> Header | None:
-    """The header of a file, taking no lock and changing nothing; None if it is no database.
+    """Return the header of a file, taking no lock and changing nothing; None if it is no database.
 
     It is read through the library's own file system layer: closing a file that plain Python opened would drop the locks
     of other connections of this process.
@@ -62,7 +62,7 @@ def read_header(path: Path, vfs: str | None) -> Header | None:
 
 
 def real_path(path: Path | str) -> Path:
-    """Where a file really is, or will be made, whatever links lead there."""
+    """Return where a file really is, or will be made, whatever links lead there."""
     return Path(os.path.realpath(path))
 
 
@@ -114,7 +114,8 @@ def check_folder(path: Path) -> None:
 
 
 def create_file(path: Path) -> None:
-    """An empty file that its owner alone may read. The caller holds the folder's lock; nobody has the file open."""
+    """Create an empty file that its owner alone may read. The caller holds the folder's lock; nobody has the file
+    open."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except OSError as error:
@@ -122,7 +123,7 @@ def create_file(path: Path) -> None:
 
 
 def moved(name: str, why: object, applied: Applied) -> Unavailable:
-    """A file that its name does not lead to any more, while it is open here."""
+    """Return the error for a file that its name does not lead to any more, while it is open here."""
     return Unavailable(
         f"{name} was removed or replaced while it was open here: {why}",
         code="away",
@@ -135,7 +136,7 @@ def moved(name: str, why: object, applied: Applied) -> Unavailable:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """One process at a time. The lock is on the folder itself, so nothing is left behind, and death frees it."""
+    """Let one process in at a time. The lock is on the folder itself, so nothing is left behind, and death frees it."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + LOCK_WAIT_S
@@ -164,7 +165,7 @@ class HasConnections(Protocol):
     """An object that keeps a file open."""
 
     def connections(self) -> list[apsw.Connection]:
-        """All that are open now."""
+        """Return all connections that are open now."""
 
 
 class OpenFiles:
@@ -196,7 +197,7 @@ class OpenFiles:
         return inode
 
     def remove(self, inode: tuple[int, int], owner: HasConnections) -> None:
-        """The file is closed."""
+        """Note that a file is closed."""
         with self._lock:
             self._open[inode] -= 1
             if not self._open[inode]:

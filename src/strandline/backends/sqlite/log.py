@@ -115,7 +115,7 @@ class SqliteLog:
         return answers
 
     def _append(self, drafts: Sequence[ActionDraft]) -> tuple[list[Recorded], bool]:
-        """Answers, and whether anything was recorded."""
+        """Return answers, and whether anything was recorded."""
         database, cursor = self._database, self._database.cursor
         connection = database.begin()
         try:
@@ -153,7 +153,7 @@ class SqliteLog:
         self._seq = max(last_seq, self._placed)
 
     def _fold(self, drafts: Sequence[ActionDraft]) -> tuple[list[Recorded], list[list[Any]], dict[str, Latest]]:
-        """Answers, rows to insert, and the keys that changed, each with the last action that did it.
+        """Return answers, rows to insert, and the keys that changed, each with the last action that did it.
 
         That one's row has the key's head: of those before it in the same commit nobody asks for theirs.
 
@@ -304,7 +304,7 @@ class SqliteLog:
         return states, set(heads.damaged)
 
     def _bounds(self, on: On) -> list[tuple[int, int, int]]:
-        """The last offset that was trimmed, the newest, and its timestamp, of each partition."""
+        """Return the last offset that was trimmed, the newest, and its timestamp, of each partition."""
         return rows(on, "bounds", {"partitions": self.partitions})
 
     def _check_trimmed(self, partition: int, after: int) -> None:
@@ -371,7 +371,7 @@ def upgrade(path: str | Path, settings: Settings | None = None) -> list[str]:
 
 
 def _bound(on: On, partition: int) -> tuple[int, int]:
-    """The last offset of a partition that was trimmed, and the newest."""
+    """Return the last offset of a partition that was trimmed, and the newest."""
     ((last_trimmed, newest),) = rows(on, "bound", {"partition": partition})
     return last_trimmed, newest
 
@@ -379,7 +379,7 @@ def _bound(on: On, partition: int) -> tuple[int, int]:
 def _fetch(
     connection: apsw.Connection, bindings: dict[str, Any], limit: int, bytes_max: int | None
 ) -> tuple[list[Record], bool]:
-    """Records, and whether these are all that there are. The connection sees one moment."""
+    """Return records, and whether these are all that there are. The connection sees one moment."""
     records: list[Record] = []
     size = 0
     for name in ("read_placed", "read_unplaced"):

@@ -88,7 +88,7 @@ class SqliteHeads:
         self._new_in_a_row = 0
 
     def forget(self) -> None:
-        """Somebody else wrote, or the last transaction failed."""
+        """Forget all heads: somebody else wrote, or the last transaction failed."""
         self.known.clear()
         self.damaged.clear()
 
@@ -110,7 +110,7 @@ class SqliteHeads:
         return []
 
     def learn(self, states: Mapping[str, State]) -> None:
-        """These are the states of keys with a damaged head."""
+        """Note the states of keys with a damaged head."""
         for key, state in states.items():
             self.known[key].state = state
         self.damaged -= states.keys()
@@ -189,7 +189,7 @@ class SqliteHeads:
             self._write_other(cursor, key, self.known[key], latest)
 
     def _write_other(self, cursor: apsw.Cursor, key: str, entry: RememberedHead, latest: Latest) -> None:
-        """A key that was purged, or whose head is not with its latest action so far."""
+        """Write the head of a key that was purged, or whose head is not with its latest action so far."""
         if isinstance(entry.state, EndedLife):
             if entry.row == LATEST:
                 cursor.execute(sql("leave_latest"), (f"[{entry.hash}]",))
@@ -222,13 +222,13 @@ def key_hash(key: str) -> int:
 
 
 def _head_row(key: str, state: Head | EndedLife) -> tuple[bytes, str, int]:
-    """A row of table `head`."""
+    """Return a row of table `head`."""
     text = state_text(state)
     return key_digest(key), text, state_digest(key, text)
 
 
 def row_text(head: Head) -> str:
-    """A head as its action's row has it: without what the row tells anyway."""
+    """Return a head as its action's row has it: without what the row tells anyway."""
     (seq_nr, delete_to, life, _, offset, created, _, expire_after_us, expire_at, segment_size, archive_to, prev,
      removed_to, given, generated) = head  # fmt: skip
     rest = [answer for answer in given if answer.offset != offset]
@@ -240,12 +240,12 @@ def row_text(head: Head) -> str:
 
 
 def row_digest(key: str, text: str, place: Sequence[int], first: int | None, last: int | None) -> int:
-    """The digest of the head that an action's row has. The header is not in it: that has its own."""
+    """Return the digest of the head that an action's row has. The header is not in it: that has its own."""
     return state_digest(key, text, *place, first, last)
 
 
 def _head_in(key: str, digest: int | None, row: Sequence[Any]) -> Head:
-    """The head that an action's row has; `DamagedHead` if it is not as it was written."""
+    """Return the head that an action's row has; `DamagedHead` if it is not as it was written."""
     text, partition, offset, timestamp, first, last, header = row
     if digest is not None and digest != row_digest(key, text, (partition, offset, timestamp), first, last):
         raise DamagedHead
@@ -266,7 +266,7 @@ def _head_in(key: str, digest: int | None, row: Sequence[Any]) -> Head:
 
 
 def _appended(key: str, partition: int, offset: int, first: int, last: int, header: bytes | None) -> Append | None:
-    """The append that a head comes from; what is left of it, if its header cannot be read."""
+    """Return the append that a head comes from; what is left of it, if its header cannot be read."""
     with suppress(BadHeader):
         action = decode_header(header)
         if isinstance(action, Append) and action.key == key:
@@ -275,7 +275,7 @@ def _appended(key: str, partition: int, offset: int, first: int, last: int, head
 
 
 def rows(on: On, name: str, bindings: Any = ()) -> list[Any]:
-    """All that a named query gives."""
+    """Return all rows that a named query gives."""
     return on.execute(sql(name), bindings).fetchall()
 
 

@@ -43,11 +43,11 @@ class SqliteSchema:
         return [step.name for step in self.steps]
 
     def statement(self, name: str) -> str:
-        """A statement of the part."""
+        """Return a statement of the part."""
         return statement(self.part.package, name, "sqlite", self.part.declared)
 
     def own(self, name: str) -> str:
-        """A statement that all parts have, on the tables of this one."""
+        """Return a statement that all parts have, on the tables of this one."""
         text = self._texts.get(name)
         if text is None:
             text = self._texts[name] = statement("strandline.sql", name, "sqlite").replace("{prefix}", self.part.prefix)
@@ -58,13 +58,13 @@ class SqliteSchema:
 def schema_of(
     kind: str, package: str, also: tuple[str, ...] = (), sets: bool = False, declared: Declared = undeclared
 ) -> SqliteSchema:
-    """The schema that the steps of a part make."""
+    """Return the schema that the steps of a part make."""
     part = Part(kind, package, also=also, sets=sets, declared=declared)
     return schema_with(part, steps_of(package, also, "sql", "sqlite"))
 
 
 def schema_with(part: Part, steps: tuple[SchemaStep, ...]) -> SqliteSchema:
-    """The schema that these steps make. Its columns are learnt by making it in memory."""
+    """Return the schema that these steps make. Its columns are learnt by making it in memory."""
     connection = apsw.Connection(":memory:")
     schema = SqliteSchema(part, steps, {})
     _lay_foundation(connection, schema)

@@ -55,7 +55,7 @@ class Transaction:
 
 
 def bound(values: Sequence[Any]) -> Sequence[Any]:
-    """Values as statements take them: a list as JSON, its bytes in hexadecimal."""
+    """Return values as statements take them: a list as JSON, its bytes in hexadecimal."""
     for value in values:
         if type(value) is list:
             return [_json(value) if type(value) is list else value for value in values]
@@ -68,7 +68,7 @@ def _json(values: list[Any]) -> str:
 
 @contextmanager
 def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[apsw.Cursor]:
-    """A cursor in the caller's transaction, within a savepoint, whatever the caller makes of rows and statements."""
+    """Open a savepoint in the caller's transaction, with a cursor, whatever the caller makes of rows and statements."""
     connection = _connection_of(tx)
     if connection is None:
         raise tx_unknown(tx, "an apsw connection or cursor")
