@@ -185,7 +185,11 @@ class PostgresTarget(SqlSteps):
 
     def reading(self, read: Callable[[Ask], T]) -> T:
         def asked(connection: Connection) -> T:
-            return read(lambda name, values: connection.execute(statement(_HERE, name), values).fetchall())
+            def ask(name: str, values: Sequence[Any]) -> list[Row]:
+                (answer,) = answers(connection, [Ours(statement(_HERE, name).encode(), tuple(values))])
+                return answer.check().rows()
+
+            return read(ask)
 
         return self._reading(asked)
 
