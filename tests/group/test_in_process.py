@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
 
-from strandline.errors import InvalidGroup
+from strandline.errors import InvalidGroup, Unavailable
 from strandline.group.checks import affected_rows_equal, query_check
 from strandline.group.core.parts import Dep, Hook, Need, Recipe
 from strandline.group.definition import Group
 from strandline.group.history import HistoryEvent
-from strandline.group.in_process import BYTES_MAX, InProcess
+from strandline.group.in_process import BYTES_MAX, HandedOver, InProcess
 from strandline.group.names import inbox_key
+from strandline.group.open_targets import SharedLook
 from strandline.group.outcome import outcome_of
 from strandline.group.record import load
 from strandline.testing import points
@@ -145,7 +147,8 @@ def test_nothing_is_handed_over_that_somebody_else_may_have_changed() -> None:
     near.define(slip, 3, [DEFINED])
     taken = near.take("g")
     assert taken is not None
-    assert (taken.life, taken.last, taken.state, taken.stream) == (3, 1, "queued", "default")
+    history = taken.history
+    assert (history.life, history.last, history.state, history.stream) == (3, 1, "queued", "default")
     assert near.take("g") is None
     near.define(slip, 3, [DEFINED])
     assert near.take("g") is None, "it was taken, and may be over"
@@ -206,6 +209,68 @@ def test_a_group_of_a_known_shape_is_what_it_would_be_if_it_were_the_first(world
         world.plain.submit(made(5))
     with pytest.raises(InvalidGroup):
         world.plain.submit(made(6, retries=-1))
+
+
+@pytest.mark.req("G85")
+def test_a_plan_that_is_handed_over_is_the_one_in_the_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: list[HandedOver] = []
+    real = world.plain.near.take
+
+    def taken(id_: str) -> HandedOver | None:
+        if (one := real(id_)) is not None:
+            handed.append(one)
+        return one
+
+    monkeypatch.setattr(world.plain.near, "take", taken)
+    with Running(world.plain):
+        while not world.plain.near.running:
+            time.sleep(0.01)
+        for n in range(6):
+            g = Group(f"g{n}", post_hook=None)
+            update(g, "x", n % 2 + 1, n, recipes=[Recipe("n", "1 + :n")])
+            update(g, "y", 1, 5, depends_on=["x"] if n < 4 else [])
+            g.update("back", "UPDATE account SET amount = :n WHERE id = 1", {"n": n}, target="shop", is_rollback=True)
+            world.plain.submit(g).wait()
+    assert [one.history.id for one in handed] == [f"g{n}" for n in range(6)]
+    plans = [(one.plan, world.plain.plan_of(one.history)) for one in handed]
+    assert [plan is None for plan, _ in plans] == [True, False, False, False, True, False], "the first of each shape"
+    for plan, stored in plans:
+        for mine, theirs in () if plan is None else ((plan.steps, stored.steps), (plan.rollback, stored.rollback)):
+            assert {name: replace(one, step=theirs[name].step) for name, one in mine.items()} == theirs
+        if plan is not None:
+            assert (plan.segments, plan.sequence, plan.handlers) == (stored.segments, stored.sequence, stored.handlers)
+            assert plan.group.id == stored.group.id
+
+
+@pytest.mark.req("G85")
+def test_a_look_that_is_shared_began_after_each_of_its_callers_asked() -> None:
+    begun, go_on, seen = Event(), Event(), list[int]()
+
+    def look() -> int:
+        seen.append(len(seen) + 1)
+        if len(seen) == 1:
+            begun.set()
+            assert go_on.wait(20)
+        if len(seen) == 3:
+            raise Unavailable("it is away", code="away")
+        return len(seen)
+
+    shared, found = SharedLook(look), list[int]()
+    first = Thread(target=lambda: found.append(shared.now()))
+    first.start()
+    assert begun.wait(20)
+    others = [Thread(target=lambda: found.append(shared.now())) for _ in range(5)]
+    for one in others:
+        one.start()
+    while shared._newest < 6:
+        time.sleep(0.001)
+    go_on.set()
+    for one in (first, *others):
+        one.join()
+    assert sorted(found) == [1, 2, 2, 2, 2, 2], "five asked while the first look was under way"
+    with pytest.raises(Unavailable):
+        shared.now()
+    assert shared.now() == 4, "what was wrong then is not told again"
 
 
 @pytest.mark.req("G26")

@@ -53,6 +53,8 @@ class SegmentRun:
         self._history = history
         self.at = self._first
         """The step that is run."""
+        self._wrong = False
+        """An expression before all statements failed."""
         with suppress(StepFailed):  # an expression before all statements fails: the first statement tells it
             self._begin()
 
@@ -74,14 +76,12 @@ class SegmentRun:
     # ------------------------------------------------------------ in the transaction
 
     def values(self, step: str) -> tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...] | None]:
-        if step == self._first:
-            self._begin()
+        self._begin_again(step)
         one, self.at = self._plan.step(step), step
         return context(one, self._history.steps), each_of(self._history, one)
 
     def did(self, step: str, done: Done) -> None:
-        if step == self._first:
-            self._begin()
+        self._begin_again(step)
         one = self._plan.step(step)
         for type_, payload in result(step, done, self._clock(), query=not one.writes, started=self._started):
             self._add(type_, payload)
@@ -93,8 +93,14 @@ class SegmentRun:
             raise Stopped
         self._started = self._clock()
 
+    def _begin_again(self, step: str) -> None:
+        """Begin from the start if the database has begun the transaction anew."""
+        if step == self._first and (self._wrong or self._history.step(step).data is not None):
+            self._begin()
+
     def _begin(self) -> None:
-        """Begin from the start, perhaps once more."""
+        """Begin from the start."""
+        self._wrong = True
         real = self._real
         self._history = History(real.id, real.life, hash=real.hash, state="running", last=real.last)
         states = ChainMap({name: StepState() for name in self._fresh}, real.steps)
@@ -102,6 +108,7 @@ class SegmentRun:
         self._history.steps = cast("dict[str, StepState]", states)
         self.events, self._started = [], self._clock()
         self._go_on(-1)
+        self._wrong = False
 
     def _go_on(self, at: int) -> None:
         """Work out expressions and checks of a step, and of those behind it that have no statement."""

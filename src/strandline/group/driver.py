@@ -431,10 +431,11 @@ class Drive:
     def _failed(self, segment: str) -> bool:
         """Return whether the group has failed before a segment is done. What is committed in the last segment
         counts."""
-        if segment == self.plan.segments.last and self.course.is_committed(segment):
+        last = segment == self.plan.segments.last
+        late = last and self.now() >= int((self.plan.group.deadline_s or self.shared.rules.deadline_s) * SECOND_US)
+        if self.history.failure is None and not late:
             return False
-        late = self.now() >= int((self.plan.group.deadline_s or self.shared.rules.deadline_s) * SECOND_US)
-        return self.history.failure is not None or (late and segment == self.plan.segments.last)
+        return not (last and self.course.is_committed(segment))
 
     def _of_failure(self, step: str, run: SegmentRun | None, failed: StepFailed) -> list[tuple[str, Payload]]:
         """Return the events of a segment that has failed, in what lies between its statements or in one of them."""

@@ -142,7 +142,10 @@ class History:
     _started_in_log: int = 0
 
     def step(self, name: str) -> StepState:
-        return self.steps.setdefault(name, StepState())
+        try:
+            return self.steps[name]
+        except KeyError:
+            return self.steps.setdefault(name, StepState())
 
     @property
     def waits_for_operator(self) -> bool:

@@ -12,16 +12,19 @@ that does so before it took the group says so (`forget`), and what others may ha
 from __future__ import annotations
 
 from threading import Event, Lock
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from strandline.group.history import History, HistoryEvent, folded, packed
 from strandline.group.outcome import Outcome, outcome_of
+from strandline.group.plan import GroupPlan
 
 BYTES_MAX: Final = 32 * 2**20
 """The most bytes of definitions that wait for the processor."""
 ROWS_MAX: Final = 100
 """An outcome with more rows is not kept: whoever wants it reads the log."""
+PLANS_MAX: Final = 1000
+"""The most plans that wait for the processor; of other groups it reads the plan in the history."""
 
 
 class Ending:
@@ -49,13 +52,22 @@ class Ending:
 
 
 class Slip:
-    """A call of submit, and the events that it hands over."""
+    """A call of submit, and what it hands over."""
 
-    __slots__ = ("entries", "id", "life", "size")
+    __slots__ = ("entries", "id", "life", "plan", "size")
 
     def __init__(self, id_: str) -> None:
         self.id, self.life, self.size = id_, 0, 0
         self.entries: list[HistoryEvent] = []
+        self.plan: GroupPlan | None = None
+
+
+class HandedOver(NamedTuple):
+    """A group that was submitted here."""
+
+    history: History
+    plan: GroupPlan | None
+    """Its plan, if submitting it made one; it is the one in the history."""
 
 
 class InProcess:
@@ -96,7 +108,7 @@ class InProcess:
                 self._slips.setdefault(id_, slip)
         return slip
 
-    def define(self, slip: Slip, life: int | None, entries: list[HistoryEvent]) -> None:
+    def define(self, slip: Slip, life: int | None, entries: list[HistoryEvent], plan: GroupPlan | None = None) -> None:
         """Hand over the first events of a group: all that there are, unless somebody said otherwise meanwhile."""
         if self._slips.get(slip.id) is not slip or life is None:
             return
@@ -104,16 +116,18 @@ class InProcess:
         with self._lock:
             if self._slips.get(slip.id) is slip and self._bytes + size <= BYTES_MAX:
                 slip.life, slip.entries, slip.size = life, entries, size
+                slip.plan = plan if len(self._slips) <= PLANS_MAX else None
                 self._bytes += size
 
     def forget(self, id_: str) -> None:
         """Hand nothing over of a group: the log may have something else."""
         self._pop(id_)
 
-    def take(self, id_: str) -> History | None:
-        """Return the history of a group that was submitted here and not taken yet; None: the log has it."""
+    def take(self, id_: str) -> HandedOver | None:
+        """Return a group that was submitted here and not taken yet; None: the log has it."""
         slip = self._pop(id_)
-        return None if slip is None else folded(id_, ((entry, slip.life, 0) for entry in slip.entries))
+        history = None if slip is None else folded(id_, ((entry, slip.life, 0) for entry in slip.entries))
+        return None if slip is None or history is None else HandedOver(history, slip.plan)
 
     def _pop(self, id_: str) -> Slip | None:
         with self._lock:

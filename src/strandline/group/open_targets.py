@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import count
 from threading import Lock
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from strandline.group.statements.api import TargetTable
 from strandline.group.target import Owner
 from strandline.group.target import TargetDatabase as OpenedTarget
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,30 @@ class Target:
 
 
 TargetOpener = Callable[[str, Target], OpenedTarget]
+
+
+class SharedLook(Generic[T]):
+    """A look at something that changes, shared by all who ask meanwhile: each gets one that began after it asked."""
+
+    def __init__(self, look: Callable[[], T]) -> None:
+        self._look = look
+        self._asked = count(1)
+        self._newest = self._seen = 0
+        self._looking = Lock()
+        self._found: Future[T] = Future()
+
+    def now(self) -> T:
+        """Return what is found, or raise what is raised, by a look that begins after this call."""
+        mine = self._newest = next(self._asked)
+        with self._looking:
+            if self._seen < mine:
+                newest, found = self._newest, Future[T]()
+                try:
+                    found.set_result(self._look())
+                except Exception as error:  # noqa: BLE001 (each of them raises it)
+                    found.set_exception(error)
+                self._seen, self._found = newest, found
+            return self._found.result()
 
 
 class OpenTargets:

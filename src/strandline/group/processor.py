@@ -472,27 +472,33 @@ class Turn:
         before = self._advance.position
         try:
             entries = self._advance.entries(room)
-            loaded = {place.id: self._near.take(place.id) for place in entries if place.id not in self._open}
-            loaded |= self._loaded(id_ for id_, history in loaded.items() if history is None)
+            handed = {place.id: self._near.take(place.id) for place in entries if place.id not in self._open}
+            loaded = self._loaded(id_ for id_, one in handed.items() if one is None)
         except Unavailable:
             self._advance.read_again(before)
             raise
         for place in entries:
-            history = None if place.id in self._open else loaded[place.id]
-            if history is None or history.stream != self._groups.stream or history.state != "queued":
+            one = None if place.id in self._open else handed[place.id]
+            history = loaded.get(place.id) if one is None else one.history
+            if place.id in self._open or history is None or not self._is_queued(history):
                 self._advance.over(place.n)
             else:
-                self._admit(place, history)
+                self._admit(place, history, None if one is None else one.plan)
         if self._inbox.waiting and entries:
             self._inbox.hear(self._act_on)
+
+    def _is_queued(self, history: History) -> bool:
+        return history.stream == self._groups.stream and history.state == "queued"
 
     def _room(self) -> int:
         """Return how many entries more may be read."""
         return min(LOOK_AHEAD - len(self._open), self._advance.room)
 
-    def _admit(self, place: StreamPlace, history: History, *, resumed: bool = False) -> None:
+    def _admit(
+        self, place: StreamPlace, history: History, plan: GroupPlan | None = None, *, resumed: bool = False
+    ) -> None:
         """Let a group join the queues of what it holds. `resumed`: the processor before may have begun it."""
-        plan = self._groups.plan_of(history)
+        plan = plan or self._groups.plan_of(history)
         plan = plan if SEGMENTS else plan.step_by_step()
         targets = self._checked(plan)
         used = {code_named(name) for name in plan.handlers if name not in self._groups.handlers}

@@ -22,7 +22,7 @@ from strandline.group.definition import Group, hash_of
 from strandline.group.history import History, HistoryEvent, defined
 from strandline.group.in_process import InProcess, Slip
 from strandline.group.names import group_key, stream_key
-from strandline.group.open_targets import OpenTargets
+from strandline.group.open_targets import OpenTargets, SharedLook
 from strandline.group.plan import GroupPlan, NoHandler, planned, shape_of
 from strandline.group.points import reached
 from strandline.group.record import event_of, load
@@ -41,6 +41,20 @@ class _Right(NamedTuple):
     plan: GroupPlan
     stored: dict[str, Any]
     targets: frozenset[str]
+    look: SharedLook[str | None]
+    """It names a table that is not what the plan rests on any more."""
+
+
+class _Checked(NamedTuple):
+    """A group in which nothing is wrong."""
+
+    definition: dict[str, Any]
+    hash: str
+    stored: dict[str, Any]
+    """Its plan as JSON."""
+    targets: frozenset[str]
+    plan: GroupPlan | None = None
+    """Its plan as a processor runs it, where that was made on the way."""
 
 
 class Submitter:
@@ -68,7 +82,7 @@ class Submitter:
         Returns when both are durable.
         """
         try:
-            definition, hash_, plan, targets = self._checked(group)
+            checked = self._checked(group)
         except StrandlineError:  # tables have changed, or a target is away: what was submitted stays so
             if not self._is_defined(group):
                 raise
@@ -77,7 +91,7 @@ class Submitter:
         self._check_queue()
         slip = self._near.expect(group.id)
         try:
-            submitted = self._define(definition, hash_, plan, targets, slip)
+            submitted = self._define(checked, slip)
             if submitted:
                 reached("group.defined")
                 entry = Event("Submitted", {"group": group.id})
@@ -98,14 +112,13 @@ class Submitter:
         told = leases.said(self._journal, self._stream)  # its submitter may have died between the two appends
         return place_of(self._journal, self._stream, group.id, told) is not None
 
-    def _define(
-        self, definition: dict[str, Any], hash_: str, plan: dict[str, Any], targets: Iterable[str], slip: Slip
-    ) -> bool:
+    def _define(self, checked: _Checked, slip: Slip) -> bool:
         """Begin a history; return whether the group, then or before, was defined for this stream and has not begun."""
         id_ = slip.id
-        dialects = {name: self._targets.target(name).dialect for name in targets}
-        identities = {name: self._targets.owner(name).identity for name in targets}
-        events = defined(definition, plan, hash=hash_, stream=self._stream, dialects=dialects, identities=identities)
+        dialects = {name: self._targets.target(name).dialect for name in checked.targets}
+        identities = {name: self._targets.owner(name).identity for name in checked.targets}
+        head = {"hash": checked.hash, "stream": self._stream, "dialects": dialects, "identities": identities}
+        events = defined(checked.definition, checked.stored, **head)
         entries = [HistoryEvent(n, type_, payload) for n, (type_, payload) in enumerate(events, 1)]
         try:
             noted = self._journal.append_reserved(group_key(id_), [*map(event_of, entries)], expected=0)
@@ -114,18 +127,18 @@ class Submitter:
             known = load(self._journal, id_)
             if known is None:
                 raise
-            check_same(known, hash_)
+            check_same(known, checked.hash)
             reached("group.submitted_again")
             return known.stream == self._stream and known.state == "queued"
         except InvalidInput as error:
             if error.code not in ("append_too_large", "event_too_large"):
                 raise
             raise refusal([Problem("append_too_large", None, error.message)], id_) from None
-        self._near.define(slip, noted.life, entries)
+        self._near.define(slip, noted.life, entries, checked.plan)
         return True
 
-    def _checked(self, group: Group) -> tuple[dict[str, Any], str, dict[str, Any], frozenset[str]]:
-        """Return the definition of a group in which nothing is wrong, its hash, its plan as JSON, and its targets."""
+    def _checked(self, group: Group) -> _Checked:
+        """Return what a history begins with, of a group in which nothing is wrong."""
         try:
             definition = group.made()
             shape = orjson.dumps(shape_of(definition))
@@ -137,15 +150,16 @@ class Submitter:
             # All texts were checked with the first group of this shape, and values are encoded.
             plan = right.plan.with_values(definition).placed(self._identities(right.targets))
             made = {**right.stored, **plan.made_order()}
-            return definition, sha256(orjson.dumps(definition)).hexdigest(), made, right.targets
+            return _Checked(definition, sha256(orjson.dumps(definition)).hexdigest(), made, right.targets, plan)
         plan = self.plan(group)
-        right = _Right(plan, stored(plan), plan.targets)
+        look = SharedLook(lambda: self._targets.changed_table(plan.tables))
+        right = _Right(plan, stored(plan), plan.targets, look)
         if 0 < len(shape) <= SHAPE_BYTES_MAX:
             if len(self._right) >= SHAPES_MAX:
                 self._right.clear()
             self._right[shape] = right
         definition = group.made()
-        return definition, hash_of(definition), {**right.stored, **plan.made_order()}, right.targets
+        return _Checked(definition, hash_of(definition), {**right.stored, **plan.made_order()}, right.targets)
 
     def _identities(self, targets: Iterable[str]) -> dict[str, str]:
         """Return the identities of these targets, where two names lead to one database."""
@@ -159,9 +173,7 @@ class Submitter:
                 self._targets.owner(target)
         except InvalidGroup:
             return False
-        return self._targets.changed_table(right.plan.tables) is None and not any(
-            map(self._no_handler, right.plan.handlers)
-        )
+        return right.look.now() is None and not any(map(self._no_handler, right.plan.handlers))
 
     def plan(self, group: Group) -> GroupPlan:
         """Check a group against targets and handlers; one `InvalidGroup` says all that is wrong."""
