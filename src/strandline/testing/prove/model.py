@@ -6,7 +6,9 @@ list from its beginning, up to some place of the log. Slow and plain, and it sha
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -80,6 +82,8 @@ class KeyModel:
     segment_size: int
     ids_kept: int
     actions: list[Action] = field(default_factory=list)
+    _known: dict[int, tuple[Life | None, int]] = field(default_factory=dict)
+    """What the first so many actions come to: what was accepted never changes."""
 
     # ------------------------------------------------------------ questions
 
@@ -91,11 +95,15 @@ class KeyModel:
         return self._lives(up_to)[1]
 
     def _lives(self, up_to: int) -> tuple[Life | None, int]:
+        count = bisect_right(self.actions, up_to, key=attrgetter("offset"))
+        if count not in self._known:
+            self._known[count] = self._after(self.actions[:count])
+        return self._known[count]
+
+    def _after(self, actions: list[Action]) -> tuple[Life | None, int]:
         life: Life | None = None
         ended = 0
-        for action in self.actions:
-            if action.offset > up_to:
-                break
+        for action in actions:
             if action.what == "purge":
                 life, ended = None, ended + 1
             elif action.what == "reset":
