@@ -421,7 +421,7 @@ def test_statements_are_prepared_only_where_no_pooler_is_seen_and_nothing_else_i
         connection, _ = log._database._pool.take()
         try:
             found = connection.execute("SELECT name FROM pg_prepared_statements").fetchall()
-            names = ("lock_partitions", "heads", "append", "append_at_once")
+            names = ("lock_partitions", "heads", "append", "append_at_once", "read")
             assert {name for (name,) in found} == (
                 set() if renumbers else {prepared(log, name).decode() for name in names}
             )

@@ -81,6 +81,25 @@ def test_a_batch_of_several_pieces(url: str, monkeypatch: pytest.MonkeyPatch, at
         assert numbers(events(store, KEY)) == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_what_a_batch_writes_is_prepared_once(url: str) -> None:
+    """A batch has a statement for every thousand rows: to parse and plan each of them anew is no work to do."""
+    tape = Tape()
+    with closing(opened(url)) as store:
+        for _ in range(2):
+            tape.append(KEY, ["a"])
+            store.write(*batch_of(tape, store))
+        found = cast(Database, store._database)._read(
+            lambda connection: connection.execute("SELECT statement FROM pg_prepared_statements").fetchall()
+        )
+        texts = [text.split("(")[0].split() for (text,) in found]
+        for table in ("journal", "metajournal"):
+            assert texts.count(["INSERT", "INTO", f'"{opened_schema(store)}".{table}']) == 1
+
+
+def opened_schema(store: SqlStore) -> str:
+    return cast(Database, store._database).schema.name
+
+
 @pytest.mark.req("RJ11", "J59")
 def test_large_events_that_are_deleted_while_they_are_fetched(url: str) -> None:
     """The page ends before them, and the read begins anew: nothing was given yet."""

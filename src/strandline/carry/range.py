@@ -115,9 +115,9 @@ def carry_range(
             raise trimmed_away(partition, at, error.earliest - 1) from None
         if page.position <= at:
             break
-        for piece, at in _pieces(page.records, page.position, settings.batch_bytes_max):
+        for piece, at, more in _pieces(page.records, page.position, settings.batch_bytes_max):
             records += piece
-            size += _size_of(piece)
+            size += more
             if size >= settings.batch_bytes_max:
                 yield carry(store, store.settings, CarriedRange(partition, start, at, records, log.exact), fence)
                 start, records, size = at, [], 0
@@ -125,11 +125,12 @@ def carry_range(
         yield carry(store, store.settings, CarriedRange(partition, start, at, records, log.exact), fence)
 
 
-def _pieces(records: list[Record], position: int, bytes_max: int) -> Iterator[tuple[list[Record], int]]:
-    """Yield records up to a position, cut where they take more than so much memory; each piece with its own
-    position."""
-    if len(records) < 2 or _size_of(records) <= bytes_max:
-        yield records, position
+def _pieces(records: list[Record], position: int, bytes_max: int) -> Iterator[tuple[list[Record], int, int]]:
+    """Yield records up to a position, cut where they take more than so much memory; each piece with its position and
+    size."""
+    size = _size_of(records)
+    if len(records) < 2 or size <= bytes_max:
+        yield records, position, size
         return
     reached("carry.cut_by_bytes")
     middle = len(records) // 2

@@ -111,8 +111,8 @@ class Transaction(Protocol):
         """Execute a statement of many rows, as fast as the dialect can; what it gives, in no order.
 
         SQLite executes it with `(*first, *row)` for each row. PostgreSQL executes it with `first` and then an array for
-        each column of the rows, with as many rows at a time as are good for it; the statement says the type of each
-        (`unnest($1::text[], $2::bigint[])`). Without rows nothing is executed.
+        each column of the rows, with as many rows at a time as are good for it; it is prepared there, and says the
+        types of all its values (`unnest($1::text[], $2::bigint[])`). Without rows nothing is executed.
         """
 
     def take_long(self, for_s: float = LONG_S) -> None:

@@ -186,8 +186,8 @@ class Database:
         return self._read(lambda connection: [connection.rows_of(answer) for answer in connection.exchange(sent)])
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
-        """Return the rows of a statement that takes an array for each column."""
-        return self.rows(name, (*first, *zip(*rows, strict=True))) if rows else []
+        """Return the rows of a statement that takes an array for each column; it is prepared."""
+        return self.rows(name, (*first, *zip(*rows, strict=True)), often=True) if rows else []
 
     def now_us(self) -> int:
         """Return the server's clock, unless another was given."""
@@ -377,10 +377,11 @@ class Transaction:
         self._sending.send_each(self._bind(name, values) for values in many)
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
-        """Execute a statement that takes an array for each column."""
+        """Execute a statement that takes an array for each column; it is prepared, and has the types of all values."""
         found: list[Any] = []
         for part in _parts(rows):
-            found += self.rows(name, (*first, *zip(*part, strict=True)))
+            sent = self._database.schema.bind(name, (*first, *zip(*part, strict=True)), often=True)
+            found += self._sending.rows_of(self._sending.send(sent))
         return found
 
     def take_long(self, for_s: float = LONG_S) -> None:

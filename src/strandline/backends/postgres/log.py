@@ -284,9 +284,9 @@ class PostgresLog:
 
     def _records(self, partition: int, after: int, to: int, bytes_max: int, values: bool) -> list[Record]:
         if bytes_max == OFFSET_MAX:
-            rows = self._database.rows("read", (partition, after, to, values))
+            rows = self._database.rows("read", (partition, after, to, values), often=True)
         else:
-            rows = self._database.rows("read_sized", (partition, after, to, bytes_max))
+            rows = self._database.rows("read_sized", (partition, after, to, bytes_max), often=True)
         return list(map(new_tuple, repeat(Record), rows))
 
     def _read_key(

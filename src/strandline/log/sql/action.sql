@@ -94,7 +94,7 @@ SELECT coalesce((SELECT max(seq) FROM action), 0), placed.seq FROM placed;
 -- from each other.
 SELECT partition, log_offset, timestamp, key, header, CASE WHEN $4::boolean THEN value END, life, first, last
 FROM {schema}.log_action
-WHERE partition = $1 AND log_offset > $2 AND log_offset <= $3
+WHERE partition = $1::integer AND log_offset > $2::bigint AND log_offset <= $3::bigint
 ORDER BY log_offset;
 
 -- name: read_key (postgres)
@@ -121,7 +121,7 @@ FROM (
     SELECT partition, log_offset, timestamp, key, header, value, life, first, last,
         sum(octet_length(value)) OVER (ORDER BY log_offset ROWS UNBOUNDED PRECEDING) AS size
     FROM {schema}.log_action
-    WHERE partition = $1 AND log_offset > $2 AND log_offset <= $3
+    WHERE partition = $1::integer AND log_offset > $2::bigint AND log_offset <= $3::bigint
 ) AS sized
 WHERE coalesce(size, 0) <= $4::bigint OR size = octet_length(value)
 ORDER BY log_offset;
