@@ -42,6 +42,8 @@ _TWO_HEXADECIMAL: Final = re.compile("[0-9a-f]{64}").fullmatch
 _MARK: Final = b'"kind":"mark"'
 _APPEND: Final = b'"kind":"append"'
 _KIND_WITHIN: Final = 48
+_KIND_FIRST: Final = b'"v":%d,"kind":"%b"'
+"""Behind the checksum, where who looks quickly finds it, and a database that lets a user record some kinds alone."""
 _AT_LEAST: Final = b'"at_least":'
 _ONE_EVENT: Final = struct.Struct("<BIII")
 _COUNT: Final = itemgetter(slice(1, 5))
@@ -141,6 +143,8 @@ def decode_header(data: bytes | None) -> Action:
         read = _READERS.get(kind) if type(kind) is str else None
         if read is None:
             raise _unknown(version, kind)
+        if not data.startswith(_KIND_FIRST % (version, kind.encode()), HEADER_SIGNED_AT):
+            raise BadHeader("header")
         return read(fields)
     except (ValueError, KeyError, TypeError):
         raise BadHeader("header") from None

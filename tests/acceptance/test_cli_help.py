@@ -22,6 +22,10 @@ ON_SPARK_OR_LONG = (
     "pipeline reconcile",
     "pipeline archive",
     "pipeline sweep",
+    "backup",
+    "restore",
+    "verify",
+    "schema roles",
     "pipeline prepare",
     "demo",
     "bench",
@@ -77,8 +81,9 @@ def example_of(name: str) -> list[str]:
 def test_commands_are_those_of_the_specification() -> None:
     assert sorted(commands()) == sorted(
         "append read head mark delete purge keys by-tag status bench demo servers doctor prove".split()
+        + ["backup", "restore", "verify"]
         + [f"pipeline {part}" for part in PIPELINE]
-        + ["schema show", "schema upgrade", "serve", "token create", "token list", "token revoke"]
+        + ["schema roles", "schema show", "schema upgrade", "serve", "token create", "token list", "token revoke"]
         + [f"work {verb}" for verb in WORK]
         + [f"group {verb}" for verb in GROUP]
         + ["by-slices", *(f"projections {verb}" for verb in PROJECTIONS)]

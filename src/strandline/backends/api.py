@@ -54,6 +54,12 @@ class Backend(Protocol):
     def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         """Do the steps that a schema lacks; their names."""
 
+    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
+        """Return the statements that make the roles of a journal and give them their rights on a part.
+
+        Their names begin with `prefix`. None where the back-end keeps no rights of its own: files, topics.
+        """
+
 
 def no_sql(url: Url, part: Part) -> Unsupported:
     """Return the error for a part that needs an SQL database."""

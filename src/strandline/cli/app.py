@@ -136,7 +136,7 @@ def app() -> typer.Typer:
     _add(top, "Query", queries.by_tag, queries.by_slices)
     _add(top, "Look after", look.keys)
     keeping = _group("Show or upgrade the schema of log and store.")
-    _add(keeping, "Look after", schema.show, schema.upgrade)
+    _add(keeping, "Look after", schema.show, schema.upgrade, schema.roles)
     top.add_typer(keeping, name="schema", rich_help_panel="Look after")
     _add(top, "Look after", backup.backup, backup.restore, backup.verify, doctor.doctor)
     _add(top, "Try", prove.prove, common=False)

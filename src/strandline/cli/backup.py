@@ -23,7 +23,7 @@ Folder = Annotated[str, typer.Argument(metavar="PATH", show_default=False, help=
 
 
 def backup(options: Options, path: Folder) -> None:
-    """Copy a journal that is in use into a new folder, as it was at one moment.
+    """Copy a journal that is in use, as it was at one moment.
 
     Nobody waits for it. SQLite and PostgreSQL, in any pairing; work journals and projections, too. A backup without
     manifest.json was stopped before its end.
@@ -44,7 +44,7 @@ def restore(
         bool, typer.Option("--keep-projections", help="What projections changed was put back to the same moment, too.")
     ] = False,
 ) -> None:
-    """Put a backup back where nothing is, as another life of its journal.
+    """Put a backup back where nothing is, as another life.
 
     It gets ids of its own: saved offsets of the first life are refused. Stop what still works on the first life if it
     has the same URL. Projections wait for `reset` or `set-offset`, unless --keep-projections is given.
@@ -71,7 +71,9 @@ def verify(
         typer.Option("--scratch", metavar="FOLDER", help="Where a backup has room for another copy."),
     ] = None,
 ) -> int:
-    """Read a journal or a backup through and name every damage. It changes nothing, and exits with 5 if there is any.
+    """Read a journal or a backup through and name every damage.
+
+    It changes nothing, and exits with 5 if there is any.
 
     Pages, digests, numbers without gaps, heads, pointers, views of tags. A journal may be in use meanwhile.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
 
 from strandline.cli.arguments import confirm
 from strandline.cli.options import Options
 from strandline.cli.output import emit, printable, say
 from strandline.cli.record import Yes
-from strandline.errors import SchemaMismatch
+from strandline.errors import SchemaMismatch, Unsupported, invalid
 from strandline.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,6 +21,11 @@ if TYPE_CHECKING:
     from strandline.urls import Url
 
 MUST_BE: Final = ("log", "store")
+Prefix = Annotated[
+    str | None,
+    typer.Option("--prefix", metavar="NAME", help="What the roles' names begin with; else the schema or keyspace."),
+]
+_PREFIX: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 
 def show(options: Options) -> None:
@@ -55,6 +63,43 @@ def upgrade(options: Options, yes: Yes = False) -> None:
             {"kind": part.kind, "path": str(url), "done": steps},
             f"{part.kind}: {'up to date' if not steps else 'did ' + ' '.join(steps)}",
         )
+
+
+def roles(options: Options, prefix: Prefix = None) -> None:
+    """Print what makes roles for those who share a journal.
+
+    Five on PostgreSQL (append, delete, pipeline, project, read), three on Cassandra (append, pipeline, read). Give them
+    to psql or cqlsh as the owner of the tables; again after each upgrade.
+
+    Example: strandline schema roles --url postgresql://localhost/shop | psql -d shop
+    """
+    named = [(part, url, backend.roles(url, part, _prefix(url, prefix))) for part, url, backend in _places(options)]
+    if not any(text for _, _, text in named):
+        raise Unsupported(
+            f"{', '.join(str(url) for _, url, _ in named)}: rights on files and topics are not ours to give",
+            code="roles",
+            hint="files: let users of the system own them; Kafka: give ACLs on the topic",
+        )
+    for part, url, text in named:
+        if text is None:
+            continue
+        if options.json:
+            emit({"kind": part.kind, "path": str(url), "statements": text})
+            continue
+        say(f"-- {part.kind}: {printable(str(url))}")
+        say(text.strip())
+        say("")
+
+
+def _prefix(url: Url, given: str | None) -> str:
+    known = url.name if url.scheme == "cassandra" else url.parameters.get("schema", "strandline")
+    prefix = known if given is None else given
+    if not _PREFIX.fullmatch(prefix):
+        raise invalid(
+            "schema", "--prefix", "not the beginning of a role's name",
+            allowed="a letter, then letters, digits and _, at most 48 in all", got=prefix,
+        )  # fmt: skip
+    return prefix
 
 
 def _places(options: Options) -> Iterator[tuple[Part, Url, Backend]]:

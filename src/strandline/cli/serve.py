@@ -52,8 +52,9 @@ def serve(
         bool, typer.Option("--show-payloads", help="Let the console show payloads without being asked to.")
     ] = False,
 ) -> None:
-    """Serve the journal by HTTP, and to people: the console is at /console, until SIGTERM or Ctrl-C.
+    """Serve the journal by HTTP, and to people in a console.
 
+    Until SIGTERM or Ctrl-C. The console is at /console.
     Every request needs a token: the first start makes one for an administrator and says in which file it is.
 
     Example: strandline serve --url sqlite:orders

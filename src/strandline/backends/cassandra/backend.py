@@ -54,5 +54,10 @@ class CassandraBackend:
         with closing(Session(url, settings.append_timeout_s, part.also)) as session:
             return upgrade_keyspace(session)
 
+    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
+        from strandline.backends.cassandra.schema import roles_of
+
+        return roles_of(url.name, prefix)
+
 
 BACKEND = CassandraBackend()

@@ -19,7 +19,7 @@ from typing import Any, Final
 from strandline.backends.cassandra.address import replicas_given
 from strandline.backends.cassandra.checks import check_nodes, check_replicas, check_room, replicas_of
 from strandline.backends.cassandra.session import Session
-from strandline.backends.cassandra.statements import named, parts, script, statement
+from strandline.backends.cassandra.statements import named, parts, script, statement, written
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable
 from strandline.settings import Settings
 from strandline.sql.steps import Columns, Description, SchemaStep, StepDone, check_schema, missing_steps, steps_of
@@ -28,6 +28,8 @@ LOCK_S: Final = 60.0
 """A lock whose holder did nothing for so long is taken over."""
 SERVED_S: Final = 10.0
 """A node lists a table before it serves it; a table that it refuses for so long is another's."""
+ROLES: Final = ("append", "pipeline", "read")
+"""What the users of a store may do (`cql/roles.cql`)."""
 _PACKAGE: Final = "strandline.backends.cassandra"
 _STEPS: Final = "strandline.backends.cassandra"
 _VERSION: Final = "schema_version"
@@ -86,6 +88,14 @@ def upgrade_keyspace(session: Session, *, lock_s: float = LOCK_S) -> list[str]:
         _do(session, lock, missing)
         _fix(session, {_VERSION: str(len(_done(session)))})
     return [step.name for step in missing]
+
+
+def roles_of(keyspace: str, prefix: str) -> str:
+    """The statements that make the roles of a store and give them their rights, with their comments."""
+    text = written(_PACKAGE, "roles", keyspace)
+    for role in ROLES:
+        text = text.replace(f"{{{role}}}", f'"{prefix}_{role}"')
+    return text
 
 
 # ---------------------------------------------------------------- creating

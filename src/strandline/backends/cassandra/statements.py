@@ -26,6 +26,11 @@ def script(package: str, name: str, keyspace: str) -> list[str]:
     return parts(statement(package, name, keyspace))
 
 
+def written(package: str, name: str, keyspace: str) -> str:
+    """A section as it stands in its file, for a keyspace."""
+    return named(_text(package, name), keyspace)
+
+
 def _text(package: str, name: str) -> str:
     section = sections(package, "cql").get(("name", name, None))
     text = section.text if section is not None else declared(name, "cql")

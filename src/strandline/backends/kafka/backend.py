@@ -49,5 +49,8 @@ class KafkaBackend:
     def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         return []  # a topic has no schema of ours
 
+    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
+        return None
+
 
 BACKEND = KafkaBackend()

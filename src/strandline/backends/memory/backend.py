@@ -67,6 +67,9 @@ class MemoryBackend:
     def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         raise _no_schema_in_memory()
 
+    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
+        return None
+
 
 def _no_schema_in_memory() -> Unsupported:
     return Unsupported("a journal in memory has no schema", code="not_shared", hint="give sqlite:FOLDER")

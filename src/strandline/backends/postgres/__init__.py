@@ -11,6 +11,7 @@ from strandline.backends.postgres.database import (
     Transaction,
     describe_database,
     open_database,
+    roles_of,
     upgrade_database,
 )
 from strandline.backends.postgres.round_trips import BinaryStatement, Lost, TimedOut
@@ -24,5 +25,6 @@ __all__ = [
     "Transaction",
     "describe_database",
     "open_database",
+    "roles_of",
     "upgrade_database",
 ]

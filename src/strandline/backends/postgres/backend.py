@@ -53,5 +53,10 @@ class PostgresBackend:
 
         return upgrade_database(url, part, settings=settings)
 
+    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
+        from strandline.backends.postgres import roles_of
+
+        return roles_of(url, part, prefix)
+
 
 BACKEND = PostgresBackend()

@@ -114,6 +114,11 @@ def describe_database(url: Url, part: Part, *, settings: Settings) -> Descriptio
         pool.close()
 
 
+def roles_of(url: Url, part: Part, prefix: str) -> str:
+    """The statements that make the roles of a journal and give them their rights on a part."""
+    return PostgresSchema(schema_named(url), part).roles(prefix)
+
+
 def _first_connection(
     pool: Pool, url: Url, part: Part, settings: Settings, work: Callable[[Connection, ServerFacts, PostgresSchema], T]
 ) -> T:
@@ -133,13 +138,18 @@ def checked_server(connection: Connection, where: str, url: Url, settings: Setti
     """Return what a server says of itself, and the name of the URL's schema; `Unsupported` for one that is not safe."""
     server = server_facts(connection)
     check_server(server, where, accept_power_loss=settings.accept_power_loss)
+    return server, schema_named(url)
+
+
+def schema_named(url: Url) -> str:
+    """The name of a URL's schema."""
     name = url.parameters.get("schema", SCHEMA_DEFAULT)
     if not 1 <= len(name.encode()) <= SCHEMA_BYTES_MAX:
         raise invalid("url_parameter", "schema", "not a name", allowed=f"1..{SCHEMA_BYTES_MAX} bytes", got=name)
     if name.startswith(SYSTEM_PREFIX):
         raise invalid("url_parameter", "schema", "the server's own", allowed=f"not {SYSTEM_PREFIX}*", got=name,
                       hint="name another schema with ?schema=")  # fmt: skip
-    return server, name
+    return name
 
 
 class Database:

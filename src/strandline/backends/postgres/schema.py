@@ -47,6 +47,8 @@ LOCK_WAIT_S: Final = 90.0
 STEP_S: Final = 3600.0
 """For a step, which may make an index on everything that is there."""
 DEADLOCKS: Final = 5
+ROLES: Final = ("append", "delete", "pipeline", "project", "read")
+"""What the users of a journal may do (`sql/roles.sql` of each part)."""
 _LOCK_POLL_S: Final = 0.05
 _RACES: Final = (
     psycopg.errors.UniqueViolation,
@@ -99,6 +101,13 @@ class PostgresSchema:
     def own(self, name: str) -> str:
         """Return a statement that all parts have, on the tables of this one."""
         return self._text("strandline.sql", name)
+
+    def roles(self, prefix: str) -> str:
+        """The text that makes roles and gives them their rights on the part, with its comments."""
+        text = script("strandline.backends.postgres", "roles") + "\n" + script(self.part.package, "roles", "postgres")
+        for role in ROLES:
+            text = text.replace(f"{{{role}}}", Identifier(f"{prefix}_{role}").as_string(None))
+        return self.filled(text.replace("{role_prefix}", f"{prefix}_"))
 
     def server(self, name: str) -> str:
         """Return a statement of this back-end."""

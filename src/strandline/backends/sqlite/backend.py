@@ -55,6 +55,9 @@ class SqliteBackend:
 
         return upgrade_database(_path(url), part, settings=settings)
 
+    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
+        return None
+
 
 def _path(url: Url) -> Path:
     if url.path is None:
