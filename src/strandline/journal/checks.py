@@ -424,11 +424,12 @@ def mark_id(value: object) -> str:
     return "".join((value,))
 
 
-def timeout_s(value: object, field: str = "timeout_s") -> float:
+def timeout_s(value: object) -> float:
     """Return how long to wait."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise invalid("setting", field, "not a duration", allowed="seconds, 0 or more", got=value, setting=field)
+        allowed = "seconds, 0 or more"
+        raise invalid("setting", "timeout_s", "not a duration", allowed=allowed, got=value, setting="timeout_s")
     return float(seconds)
 
 

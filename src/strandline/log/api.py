@@ -11,7 +11,7 @@ and a record's timestamp is its clock's time, from which `record.derived` makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -136,13 +136,6 @@ class ExactLog(Log, Protocol):
 
     def ask_newest(self, partition: int) -> AbstractContextManager[Callable[[], int]]:
         """Ask for the newest offset of a partition. Within, what is given waits for the answer, and must be called."""
-
-
-class KeepsHeads(Protocol):
-    """A log that keeps the heads of its keys, each with a digest."""
-
-    def states(self, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
-        """Return the states of those keys that have one, and the keys whose head is damaged. Of one moment."""
 
 
 class Follower(Protocol):

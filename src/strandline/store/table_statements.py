@@ -46,8 +46,8 @@ def _names(table: Table, *, cql: bool = False) -> list[str]:
     return names if table.version is None else [*names, "digest"]
 
 
-def _equal(names: Sequence[str], first: int = 1) -> str:
-    return " AND ".join(f"{name} = ${number}" for number, name in enumerate(names, first))
+def _equal(names: Sequence[str]) -> str:
+    return " AND ".join(f"{name} = ${number}" for number, name in enumerate(names, 1))
 
 
 def _asked(names: Sequence[str]) -> str:

@@ -21,18 +21,18 @@ def bucket_text(bucket: int, size: str) -> str:
     return datetime.fromtimestamp(bucket * LENGTHS_US[size] // 10**6, UTC).strftime(_FORMS[size])
 
 
-def bucket_start(text: object, size: str, field: str = "first_time_bucket") -> int:
+def bucket_start(text: object, size: str) -> int:
     """Return the first microsecond of the bucket that a time in one of these forms lies in."""
     allowed = "auto, or a UTC time such as 2026-11-15, 2026-11-15T07 or 2026-11-15T07:30"
     found = _WRITTEN.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise invalid("time_format", field, "not a time", allowed=allowed, got=text)
+        raise invalid("time_format", "first_time_bucket", "not a time", allowed=allowed, got=text)
     year, month, day, hour, minute = (int(part or 0) for part in found.groups())
     if year < 1970:
-        raise invalid("time_range", field, "before 1970", allowed="1970 to 9999", got=text)
+        raise invalid("time_range", "first_time_bucket", "before 1970", allowed="1970 to 9999", got=text)
     try:
         start = datetime(year, month, day, hour, minute, tzinfo=UTC)
     except ValueError:
-        raise invalid("time_format", field, "not a time", allowed=allowed, got=text) from None
+        raise invalid("time_format", "first_time_bucket", "not a time", allowed=allowed, got=text) from None
     length = LENGTHS_US[size]
     return int(start.timestamp()) * 10**6 // length * length

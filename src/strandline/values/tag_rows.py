@@ -166,11 +166,6 @@ def _known_version(row: Sequence[Any]) -> Any:
     return digest
 
 
-def buckets_of(rows: Iterable[TagRow]) -> list[TagBucket]:
-    """Return the buckets that rows are in, each once."""
-    return list(map(TagBucket._make, dict.fromkeys([row[:2] for row in rows])))
-
-
 def fillers(rows: Iterable[TagRow]) -> list[TagRow]:
     """Return the rows without their events."""
     return [row._replace(body=b"", digest=0) for row in rows]

@@ -79,11 +79,11 @@ def describe_keyspace(session: Session) -> Description:
     )
 
 
-def upgrade_keyspace(session: Session, *, lock_s: float = LOCK_S) -> list[str]:
+def upgrade_keyspace(session: Session) -> list[str]:
     """Do the steps that are missing; their names."""
     if not _is_made(session):
         raise _no_schema(session)
-    with _locked(session, lock_s) as lock:
+    with _locked(session, LOCK_S) as lock:
         missing = missing_steps("store", _done(session), _steps(session))
         _do(session, lock, missing)
         _fix(session, {_VERSION: str(len(_done(session)))})

@@ -18,7 +18,7 @@ from psycopg.pq import Format
 _ARRAY: Final = struct.Struct("!iiIii")
 _LENGTH: Final = struct.Struct("!i")
 _NULL: Final = _LENGTH.pack(-1)
-_BIGINT: Final = struct.Struct("!iq")
+_SIZED_BIGINT: Final = struct.Struct("!iq")
 
 
 class Binary(bytes):
@@ -30,136 +30,103 @@ class Binary(bytes):
     __slots__ = ()
 
 
-class Bigints(Binary):
-    oid, element = 1016, 20
-    __slots__ = ()
+class _Passed(Dumper):
+    """Hands a `Binary` on as it is."""
+
+    format = Format.BINARY
+
+    def dump(self, obj: Binary) -> Buffer | None:
+        return obj
 
 
-class Integers(Binary):
-    oid, element = 1007, 23
-    __slots__ = ()
+_DUMPERS: Final[dict[type[Binary], type[_Passed]]] = {}
+"""psycopg chooses a dumper, and with it the type of a parameter, by the class of a value: so each type has a class."""
 
 
-class Texts(Binary):
-    oid, element = 1009, 25
-    __slots__ = ()
+def _kind(oid: int, element: int = 0) -> type[Binary]:
+    kind = type("BinaryOfOneType", (Binary,), {"oid": oid, "element": element, "__slots__": ()})
+    _DUMPERS[kind] = type("DumperOfOneType", (_Passed,), {"oid": oid})
+    return kind
 
 
-class Blobs(Binary):
-    oid, element = 1001, 17
-    __slots__ = ()
+_BOOLEAN, _BOOLEANS = _kind(16), _kind(1000, 16)
+_BYTEA, _BYTEAS = _kind(17), _kind(1001, 17)
+_BIGINT, _BIGINTS = _kind(20), _kind(1016, 20)
+_INTEGER, _INTEGERS = _kind(23), _kind(1007, 23)
+_TEXT, _TEXTS = _kind(25), _kind(1009, 25)
+_DOUBLE, _DOUBLES = _kind(701), _kind(1022, 701)
 
 
-class Booleans(Binary):
-    oid, element = 1000, 16
-    __slots__ = ()
-
-
-class Doubles(Binary):
-    oid, element = 1022, 701
-    __slots__ = ()
-
-
-class Double(Binary):
-    oid = 701
-    __slots__ = ()
-
-
-class Bigint(Binary):
-    oid = 20
-    __slots__ = ()
-
-
-class Integer(Binary):
-    oid = 23
-    __slots__ = ()
-
-
-class Text(Binary):
-    oid = 25
-    __slots__ = ()
-
-
-class Blob(Binary):
-    oid = 17
-    __slots__ = ()
-
-
-class Boolean(Binary):
-    oid = 16
-    __slots__ = ()
-
-
-def bigints(values: Sequence[int | None]) -> Bigints:
-    """bigint[]."""
+def bigints(values: Sequence[int | None]) -> Binary:
+    """Return a parameter of type bigint[]."""
     count = len(values)
     if None in values:
-        parts = [_NULL if value is None else _BIGINT.pack(8, value) for value in values]
-        return Bigints(_head(Bigints, count, nulls=True) + b"".join(parts))
+        parts = [_NULL if value is None else _SIZED_BIGINT.pack(8, value) for value in values]
+        return _BIGINTS(_head(_BIGINTS, count, nulls=True) + b"".join(parts))
     sized: list[int | None] = [8] * (2 * count)
     sized[1::2] = values
-    return Bigints(_head(Bigints, count) + struct.pack("!" + "iq" * count, *sized))
+    return _BIGINTS(_head(_BIGINTS, count) + struct.pack("!" + "iq" * count, *sized))
 
 
-def integers(values: Sequence[int | None]) -> Integers:
-    """integer[]."""
+def integers(values: Sequence[int | None]) -> Binary:
+    """Return a parameter of type integer[]."""
     count = len(values)
     if None in values:
-        return Integers(_of_bytes(Integers, [None if value is None else integer(value) for value in values]))
+        return _INTEGERS(_of_bytes(_INTEGERS, [None if value is None else integer(value) for value in values]))
     sized: list[int | None] = [4] * (2 * count)
     sized[1::2] = values
-    return Integers(_head(Integers, count) + struct.pack("!" + "ii" * count, *sized))
+    return _INTEGERS(_head(_INTEGERS, count) + struct.pack("!" + "ii" * count, *sized))
 
 
-def booleans(values: Sequence[bool | None]) -> Booleans:
-    """boolean[]."""
-    return Booleans(_of_bytes(Booleans, [None if value is None else boolean(value) for value in values]))
+def booleans(values: Sequence[bool | None]) -> Binary:
+    """Return a parameter of type boolean[]."""
+    return _BOOLEANS(_of_bytes(_BOOLEANS, [None if value is None else boolean(value) for value in values]))
 
 
-def doubles(values: Sequence[float | None]) -> Doubles:
-    """double precision[]."""
-    return Doubles(_of_bytes(Doubles, [None if value is None else double(value) for value in values]))
+def doubles(values: Sequence[float | None]) -> Binary:
+    """Return a parameter of type double precision[]."""
+    return _DOUBLES(_of_bytes(_DOUBLES, [None if value is None else double(value) for value in values]))
 
 
-def texts(values: Sequence[str | None]) -> Texts:
-    """text[]."""
+def texts(values: Sequence[str | None]) -> Binary:
+    """Return a parameter of type text[]."""
     encoded = [None if value is None else value.encode() for value in values]
-    return Texts(_of_bytes(Texts, encoded))
+    return _TEXTS(_of_bytes(_TEXTS, encoded))
 
 
-def blobs(values: Sequence[bytes | None]) -> Blobs:
-    """bytea[]."""
-    return Blobs(_of_bytes(Blobs, values))
+def blobs(values: Sequence[bytes | None]) -> Binary:
+    """Return a parameter of type bytea[]."""
+    return _BYTEAS(_of_bytes(_BYTEAS, values))
 
 
-def bigint(value: int) -> Bigint:
-    """bigint."""
-    return Bigint(value.to_bytes(8, "big", signed=True))
+def bigint(value: int) -> Binary:
+    """Return a parameter of type bigint."""
+    return _BIGINT(value.to_bytes(8, "big", signed=True))
 
 
-def integer(value: int) -> Integer:
-    """integer."""
-    return Integer(value.to_bytes(4, "big", signed=True))
+def integer(value: int) -> Binary:
+    """Return a parameter of type integer."""
+    return _INTEGER(value.to_bytes(4, "big", signed=True))
 
 
-def text(value: str) -> Text:
-    """text."""
-    return Text(value.encode())
+def text(value: str) -> Binary:
+    """Return a parameter of type text."""
+    return _TEXT(value.encode())
 
 
-def blob(value: bytes) -> Blob:
-    """bytea."""
-    return Blob(value)
+def blob(value: bytes) -> Binary:
+    """Return a parameter of type bytea."""
+    return _BYTEA(value)
 
 
-def double(value: float) -> Double:
-    """double precision."""
-    return Double(struct.pack("!d", value))
+def double(value: float) -> Binary:
+    """Return a parameter of type double precision."""
+    return _DOUBLE(struct.pack("!d", value))
 
 
-def boolean(value: bool) -> Boolean:
-    """boolean."""
-    return Boolean(b"\1" if value else b"\0")
+def boolean(value: bool) -> Binary:
+    """Return a parameter of type boolean."""
+    return _BOOLEAN(b"\1" if value else b"\0")
 
 
 def typed(value: object) -> Binary | None:
@@ -221,23 +188,6 @@ def _head(kind: type[Binary], count: int, *, nulls: bool = False) -> bytes:
     if not count:
         return struct.pack("!iiI", 0, 0, kind.element)
     return _ARRAY.pack(1, nulls, kind.element, count, 1)
-
-
-class _Passed(Dumper):
-    """Hands a `Binary` on as it is."""
-
-    format = Format.BINARY
-
-    def dump(self, obj: Binary) -> Buffer | None:
-        return obj
-
-
-_DUMPERS: Final = {
-    kind: type(f"_{kind.__name__}", (_Passed,), {"oid": kind.oid})
-    for kind in (
-        Bigints, Integers, Texts, Blobs, Booleans, Doubles, Bigint, Integer, Text, Blob, Boolean, Double,
-    )
-}  # fmt: skip
 
 
 def register(context: AdaptContext) -> None:

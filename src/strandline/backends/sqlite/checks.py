@@ -17,9 +17,9 @@ NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs"
 MOUNTINFO = Path("/proc/self/mountinfo")
 
 
-def check_library(version: str | None = None) -> None:
+def check_library() -> None:
     """`Unsupported.sqlite_version` for a library whose write-ahead log can lose commits of several processes."""
-    version = version or apsw.sqlite_lib_version()
+    version = apsw.sqlite_lib_version()
     found = tuple(int(part) for part in version.split(".")[:3])
     if found < SQLITE_VERSION_LEAST or found in SQLITE_VERSIONS_WITHDRAWN:
         raise Unsupported(
