@@ -13,28 +13,16 @@ from typing import Any
 
 import pytest
 
+from strandline.group.actions import Action, Ask, Decide, End, Note, Run, Send, UndoSegment, Void
 from strandline.group.between import SegmentRun
 from strandline.group.checks import ask, is_true
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.core.step import StepFailed
-from strandline.group.decide import (
-    Action,
-    Ask,
-    Course,
-    Decide,
-    End,
-    Note,
-    Rules,
-    Run,
-    Send,
-    UndoSegment,
-    Void,
-    decide,
-    message_id,
-)
+from strandline.group.decide import Course, decide, message_id
 from strandline.group.definition import Group
 from strandline.group.history import ENDS, History, HistoryEvent
 from strandline.group.plan import GroupPlan, planned
+from strandline.group.settings import GroupSettings
 from strandline.group.statements.api import Dialect, TargetColumn, TargetTable
 from strandline.group.target import Done, Limits, Rows
 from tests.repeats import repeats
@@ -149,7 +137,7 @@ def run(
 ) -> History:  # fmt: skip
     """Go on to the end, or until only somebody else can help; actions come back in any order."""
     unsure = set(plan.segments.steps) if resumed else set[str]()
-    course = Course(plan, history, Rules(), unsure)
+    course = Course(plan, history, GroupSettings(), unsure)
     under: list[Action] = []
     now = 0
     for _ in range(10_000):
@@ -268,7 +256,7 @@ def test_what_is_decided_anew_is_what_is_under_way() -> None:
         group, world = random_group(rng)
         plan = plan_of(group).step_by_step()
         history, entries = begun(plan)
-        course, under = Course(plan, history, Rules(), set(plan.steps)), list[Action]()
+        course, under = Course(plan, history, GroupSettings(), set(plan.steps)), list[Action]()
         for _ in range(1000):
             found = course.decide(0)
             for action in found:
@@ -303,7 +291,7 @@ def one_that_asks(**more: Any) -> GroupPlan:
 def test_an_answer_counts_if_it_is_in_the_history_before_the_time_out_is() -> None:
     plan = one_that_asks()
     history, entries = begun(plan)
-    course = Course(plan, history, Rules(), set())
+    course = Course(plan, history, GroupSettings(), set())
     assert course.decide(0) == [Run("x"), Ask("quote", "price", "price", 30)]
     message = message_id(history, "quote", "price")
     asked = {"step": "quote", "recipe": "price", "message_id": message, "timeout_s": 30, "asked": 0}
@@ -325,7 +313,7 @@ def test_an_answer_counts_if_it_is_in_the_history_before_the_time_out_is() -> No
 def test_a_deadline_is_passed_once_and_waits_for_what_runs() -> None:
     plan = one_that_asks(deadline_s=10)
     history, entries = begun(plan)
-    course = Course(plan, history, Rules(), set())
+    course = Course(plan, history, GroupSettings(), set())
     run_x, quote = course.decide(0)
     message = message_id(history, "quote", "price")
     asked = {"step": "quote", "recipe": "price", "message_id": message, "timeout_s": 30, "asked": 0, "box": "prices"}

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
+from strandline.group.actions import Note
 from strandline.group.core.parts import IDENTITY
 from strandline.group.core.step import StepFailed, StepState, context
-from strandline.group.decide import Following, Note
+from strandline.group.following import Following
 from strandline.group.history import History, HistoryEvent, Payload, result
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.target import Done, Limits, Segment, StepId, TargetStep

@@ -26,101 +26,25 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import deque
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Container
 from typing import Any, Final, Literal
 
-from strandline.group.checks import Check, Verdict, decided, verdict
-from strandline.group.core.encoding import decoded
-from strandline.group.core.parts import IDENTITY, SUCCESS, Handler, Hook, StartHandler
+from strandline.group.actions import Action, Ask, Decide, End, Note, Run, Send, UndoSegment, Void
+from strandline.group.core.parts import SUCCESS, Handler, Hook, StartHandler
 from strandline.group.core.schedule import Schedule
-from strandline.group.core.step import StepFailed, StepState, evaluated, given, saved, scope_of
+from strandline.group.core.step import StepFailed, StepState
+from strandline.group.following import Following, failed_note
 from strandline.group.history import ENDS, History, Payload, Question
 from strandline.group.plan import POST, PRE, GroupPlan, Planned
+from strandline.group.settings import GroupSettings
 
 SECOND_US: Final = 1_000_000
 NO_ANSWER: Final[Payload] = {"reason": "no answer in time", "timed_out": True}
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An event that follows from the history alone."""
-
-    type: str
-    payload: Payload
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Execute the statements of a segment, or of a rollback step."""
-
-    segment: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """See to it that a question is asked, and that its answer comes into the history."""
-
-    step: str
-    recipe: str
-    handler: str
-    timeout_s: float | None
-    kind: Literal["produce", "undo", "start"] = "produce"
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Tell a hook; nobody waits for it."""
-
-    message_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Void:
-    """Find out whether a segment ran; one that did not never will."""
-
-    segment: str
-
-
-@dataclass(frozen=True, slots=True)
-class UndoSegment:
-    """Put back what a segment changed."""
-
-    segment: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decide:
-    """It is decided, in the log, that the group goes back."""
-
-    step: str | None
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The group has ended, in the log."""
-
-    end: Literal["committed", "rolled_back", "aborted"]
-
-
-Action = Note | Run | Ask | Send | Void | UndoSegment | Decide | End
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The settings that a decision needs. Seconds."""
-
-    deadline_s: float = 600.0
-    answer_timeout_s: float = 30.0
-    statement_timeout_s: float = 30.0
-    undo_retries: int = 5
-
-
-def decide(plan: GroupPlan, history: History, now: int, rules: Rules | None = None) -> list[Action]:
+def decide(plan: GroupPlan, history: History, now: int, settings: GroupSettings | None = None) -> list[Action]:
     """Return all that comes next of a group of which nothing is under way here."""
-    return Course(plan, history, rules or Rules(), frozenset(plan.steps)).decide(now)
+    return Course(plan, history, settings or GroupSettings(), frozenset(plan.steps)).decide(now)
 
 
 def message_id(history: History, *parts: str) -> str:
@@ -130,80 +54,6 @@ def message_id(history: History, *parts: str) -> str:
     return f"{history.id}/{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-class Following:
-    """Works out expressions and checks, which follow from a step's rows."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-
-    def answer(self, ask: Ask, now: int, found: list[Action]) -> Payload | None:
-        """Return the answer to a question, if it is there. Nobody is asked while a transaction is open."""
-        return None
-
-    def follow(self, one: Planned, state: StepState, now: int) -> tuple[list[Action], bool, bool]:
-        """Return what follows of a step's rows: what is to be done; whether its success is decided (or taken for
-        granted), with what does not have to be waited for; whether all of it is there."""
-        if len(state.results) == len(one.recipes) and (not one.checks or state.success is not None):
-            return [], True, True
-        notes: list[Action] = []
-        asked: list[Action] = []
-        try:
-            scope = scope_of(one, self.history.steps)
-            for recipe in one.recipes:
-                if recipe.name in state.results or recipe.handler is not None:
-                    continue
-                payload: dict[str, Any] = {"step": one.name, "recipe": recipe.name}
-                try:
-                    if recipe.name != IDENTITY:
-                        payload["results"] = evaluated(recipe, scope)
-                except StepFailed:
-                    if not recipe.optional:
-                        raise
-                else:
-                    notes.append(Note("RecipeDone", payload))
-            open_ = False
-            for recipe in one.recipes:
-                if recipe.name in state.results or recipe.handler is None:
-                    continue
-                answer = self.answer(Ask(one.name, recipe.name, recipe.handler, recipe.timeout_s), now, asked)
-                if answer is None:
-                    open_ = True
-                elif "results" in answer:
-                    payload = {"step": one.name, "recipe": recipe.name}
-                    payload["results"] = saved(recipe, decoded(answer["results"]))
-                    notes.append(Note("RecipeDone", payload))
-                elif not recipe.optional:
-                    reason = "recipe_timeout" if answer.get("timed_out") else "recipe_error"
-                    raise StepFailed(reason, f"{recipe.name}: {answer['reason']}")
-        except StepFailed as failed:
-            return [failed_note(one, failed)], False, False
-        granted = True
-        if one.checks and state.success is None:
-            checked, granted = self._verdicts(one, scope, now, asked)
-            notes += checked
-            open_ = open_ or not checked
-            granted = granted and not checked
-        return [*notes, *asked], granted and not notes, not open_ and not notes
-
-    def _verdicts(self, one: Planned, scope: Any, now: int, asked: list[Action]) -> tuple[list[Action], bool]:
-        """Return Return `Checked`, once every verdict is in; else whether success can be taken for granted
-        meanwhile."""
-        affected = given(one, self.history.steps).affected if one.writes else None
-        verdicts: list[Verdict | None] = []
-        for n, check in enumerate(one.checks):
-            if check.kind == "ask":
-                ask = Ask(one.name, f"success{n}", check.handler or "", check.timeout_s)
-                answer = self.answer(ask, now, asked)
-                verdicts.append(None if answer is None else _of_answer(answer))
-            else:
-                verdicts.append(verdict(check, scope, affected))
-        told = [found for found in verdicts if found is not None]
-        if len(told) == len(verdicts):
-            return [Note("Checked", _checked(one.name, one.checks, told))], False
-        waits = any(found is None and not check.optimistic for found, check in zip(verdicts, one.checks, strict=True))
-        return [], not waits and all(found.value for found in told)
-
-
 class Course(Following):
     """The decision about one group, kept while it runs, so that each event costs only what it concerns.
 
@@ -211,10 +61,12 @@ class Course(Following):
     course what was applied (`heard`), and which actions are over (`done`).
     """
 
-    def __init__(self, plan: GroupPlan, history: History, rules: Rules, unsure: Container[str] = frozenset()) -> None:
+    def __init__(
+        self, plan: GroupPlan, history: History, settings: GroupSettings, unsure: Container[str] = frozenset()
+    ) -> None:
         """`unsure`: segments that may have been sent though the history does not say so."""
         super().__init__(history)
-        self.plan, self._rules, self.unsure = plan, rules, unsure
+        self.plan, self._settings, self.unsure = plan, settings, unsure
         self.under: set[Action] = set()
         """The actions that are under way here."""
         self.running = 0
@@ -227,7 +79,7 @@ class Course(Following):
         self._times: list[tuple[int, str]] = []
         """Times at which to look again at a step (its name), or at a hook (its message's id)."""
         self._failed_at: int | None = None
-        self._deadline = int((plan.group.deadline_s or rules.deadline_s) * SECOND_US)
+        self._deadline = int((plan.group.deadline_s or settings.deadline_s) * SECOND_US)
         self._look: dict[str, None] = {}
         """Steps about which something is new."""
         self._owners: dict[str, list[str]] = {}
@@ -357,6 +209,13 @@ class Course(Following):
         done = (name for name in self._of(last) if self.history.step(name).data is not None)
         return self.history.voided.get(last, False) or any(name not in self.history.gone for name in done)
 
+    def stops(self, segment: str, now: int) -> bool:
+        """Return whether the group has failed, so that a segment which runs does not go on. What is committed in the
+        last segment counts, and only that one is too late at the deadline."""
+        last = segment == self.plan.segments.last
+        failed = self.history.failure is not None or (last and now >= self._deadline)
+        return failed and not (last and self.is_committed(segment))
+
     def _of(self, segment: str) -> tuple[str, ...]:
         """Return the steps of a segment; a rollback step is alone."""
         return self.plan.segments.steps.get(segment, (segment,))
@@ -365,7 +224,7 @@ class Course(Following):
         found: list[Action] = []
         while self._to_send:
             message = self._to_send.popleft()
-            seconds = self.history.hooks[message].payload.get("timeout_s") or self._rules.answer_timeout_s
+            seconds = self.history.hooks[message].payload.get("timeout_s") or self._settings.answer_timeout_s
             heapq.heappush(self._times, (now + int(seconds * SECOND_US), message))
             found.append(Send(message))
         return found
@@ -467,7 +326,7 @@ class Course(Following):
         """Return until when an answer is waited for: for a group that has failed no longer than for a statement."""
         until = question.asked + int(question.timeout_s * SECOND_US)
         if self._failed_at is not None and question.box is None and self.history.decided is None:
-            until = min(until, self._failed_at + int(self._rules.statement_timeout_s * SECOND_US))
+            until = min(until, self._failed_at + int(self._settings.statement_timeout_s * SECOND_US))
         return until
 
     # ------------------------------------------------------------ it has failed
@@ -627,7 +486,7 @@ class Course(Following):
             return found
         if "results" in answer:
             return self._result(one.name)
-        if self.history.questions[message_id(self.history, one.name, "undo")].tries <= self._rules.undo_retries:
+        if self.history.questions[message_id(self.history, one.name, "undo")].tries <= self._settings.undo_retries:
             return [ask]
         return self._result(one.name, failed=answer["reason"])
 
@@ -683,32 +542,3 @@ class Course(Following):
         if isinstance(hook, Hook) and (note := self._hook(hook, POST, "post", succeeded=end == "committed", end=end)):
             return [note]
         return [End(end)]
-
-
-def failed_note(one: Planned, failed: StepFailed) -> Note:
-    payload = {"step": one.name, "reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
-    return Note("Result", payload)
-
-
-def _of_answer(answer: Payload) -> Verdict:
-    """Return what a handler's answer says about a check."""
-    if answer.get("timed_out"):
-        return Verdict(False, "check_timeout", answer["reason"])
-    if "results" not in answer:
-        return Verdict(False, "check_error", answer["reason"])
-    results = decoded(answer["results"])
-    if "value" not in results:
-        return Verdict(False, "check_error", "the answer has no value")
-    return decided(results["value"])
-
-
-def _checked(step: str, checks: tuple[Check, ...], verdicts: list[Verdict]) -> Mapping[str, Any]:
-    listed = [
-        {"check": check.kind, "value": found.value, "reason": found.reason, "detail": found.detail}
-        for check, found in zip(checks, verdicts, strict=True)
-    ]
-    wrong = next((found for found in verdicts if not found.value), None)
-    payload: dict[str, Any] = {"step": step, "verdicts": listed, "success": wrong is None}
-    if wrong is not None:
-        payload |= {"reason": wrong.reason or "check_false", "detail": wrong.detail}
-    return payload

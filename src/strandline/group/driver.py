@@ -11,27 +11,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
+from strandline.group.actions import Action, Ask, Decide, End, Note, Run, Send, UndoSegment, Void
 from strandline.group.between import SegmentRun, Stopped
 from strandline.group.core.step import StepFailed
-from strandline.group.decide import (
-    Action,
-    Ask,
-    Course,
-    Decide,
-    End,
-    Note,
-    Rules,
-    Run,
-    Send,
-    UndoSegment,
-    Void,
-)
-from strandline.group.execution import Execution, Gone, OpenTarget, undo_result
+from strandline.group.decide import Course
+from strandline.group.execution import Execution, OpenTarget, undo_result
 from strandline.group.handlers import Handlers
 from strandline.group.history import ENDS, History, Payload
 from strandline.group.lease import StreamLease, StreamPlace
@@ -40,9 +29,10 @@ from strandline.group.messages import Messages
 from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import GroupRecord
-from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
+from strandline.group.settings import GroupSettings
 from strandline.group.target import NotUndone, Undone
 from strandline.group.times import Times
+from strandline.group.tries import Tries
 from strandline.journal.journal import Journal
 
 if TYPE_CHECKING:
@@ -59,7 +49,6 @@ class Shared:
 
     journal: Journal
     settings: GroupSettings
-    rules: Rules
     targets: Mapping[str, OpenTarget]
     handlers: Handlers
     boxes: Boxes
@@ -68,16 +57,6 @@ class Shared:
     times: Times
     host: Turn
     """It gives groups threads and timers."""
-
-
-@dataclass(slots=True)
-class Tries:
-    """The tries of an action that did not work."""
-
-    since: float
-    count: int = 0
-    wait_s: float = field(default_factory=lambda: WAIT_LEAST_S)
-    unknown: bool = False
 
 
 class Drive:
@@ -119,7 +98,7 @@ class Drive:
         self.execution = Execution(
             self.plan, self.record, shared.targets, shared.settings, shared.lease, shared.times, shared.clock
         )
-        self.course = Course(self.plan, history, shared.rules, self.unsure)
+        self.course = Course(self.plan, history, shared.settings, self.unsure)
 
     @property
     def id(self) -> str:
@@ -380,25 +359,26 @@ class Drive:
                 self.add(type_, payload)
             self.course.done(action)
 
-    def _again(self, action: Action) -> Tries:
+    def _again(self, action: Action) -> None:
         """Try it again after a while."""
-        tries = self._tries_of(action)
-        wait_s, tries.count, tries.wait_s = tries.wait_s, tries.count + 1, min(2 * tries.wait_s, WAIT_MOST_S)
-        self.later(wait_s, partial(self._do, action))
-        return tries
+        self.later(self._tries_of(action).again(), partial(self._do, action))
 
     def _tries_of(self, action: Action) -> Tries:
         with self.lock:
-            return self._tries.setdefault(action, Tries(time.monotonic()))
+            return self._tries.setdefault(action, Tries(self.shared.settings, time.monotonic()))
 
-    def _waited_out(self, action: Action) -> bool:
-        return time.monotonic() - self._tries_of(action).since >= self.shared.settings.undo_wait_s
+    def _waits_for_target(self, action: Action, error: Unavailable) -> bool:
+        """Try an action again later, going back, whose target does not answer; false once that took too long."""
+        waits = error.retryable and self._tries_of(action).waits(time.monotonic())
+        if waits:
+            self._again(action)
+        return waits
 
     def _run(self, action: Run) -> None:
         """Execute a segment, or a rollback step."""
         name, forward = action.segment, self.history.decided is None
         decides = name == self.plan.segments.last
-        if forward and self._failed(name):
+        if forward and self._stops(name):
             return self._over(action)
         steps = [self.plan.step(step) for step in self.plan.segments.steps.get(name, (name,))]
         target = next(one.target for one in steps if one.target is not None)
@@ -409,7 +389,7 @@ class Drive:
         run, unknown = None, False
         try:
             if together:
-                run = self.execution.segment_run(name, lambda: self._failed(name))
+                run = self.execution.segment_run(name, lambda: self._stops(name))
                 events = run.undone() if run.failed else self.execution.executed_together(run, target)
                 events += [("Decided", {"decision": "commit"})] * (decides and not run.failed)
             else:
@@ -428,14 +408,8 @@ class Drive:
         reached("step.recorded" if forward else "rollback.step")
         return None
 
-    def _failed(self, segment: str) -> bool:
-        """Return whether the group has failed before a segment is done. What is committed in the last segment
-        counts."""
-        last = segment == self.plan.segments.last
-        late = last and self.now() >= int((self.plan.group.deadline_s or self.shared.rules.deadline_s) * SECOND_US)
-        if self.history.failure is None and not late:
-            return False
-        return not (last and self.course.is_committed(segment))
+    def _stops(self, segment: str) -> bool:
+        return self.course.stops(segment, self.now())
 
     def _of_failure(self, step: str, run: SegmentRun | None, failed: StepFailed) -> list[tuple[str, Payload]]:
         """Return the events of a segment that has failed, in what lies between its statements or in one of them."""
@@ -445,28 +419,24 @@ class Drive:
         return [("Result", {"step": step, **reason})]
 
     def _tried_again(self, action: Run, step: str, failed: StepFailed, *, forward: bool) -> bool:
-        """Return whether a segment is to be tried again: so often; an irreversible one, and the last, until the answer
-        is definite; going back, for as long as a target that is away is waited for."""
+        """Return whether a segment is to be tried again, or waits for its target."""
         one, tries = self.plan.step(step), self._tries_of(action)
-        decides = forward and action.segment == self.plan.segments.last
+        last = forward and action.segment == self.plan.segments.last
+        found: Literal["no", "try", "wait"]
         failed.unknown = tries.unknown = tries.unknown or failed.unknown
-        if forward and failed.away and failed.retry and not failed.unknown and self._changed_nothing():
-            if one.target is not None:
-                self.shared.host.lost(one.target, failed.detail)
-            if not self.messages.calls and self._active == 1 and not self.history.final:
-                self._put_aside(action)
-            else:
-                self._again(action)
-            return True
-        if decides and failed.unknown and not failed.retry:
+        if last and failed.unknown and not failed.retry:
             failed.retry = failed.unknown = self._may_be_committed(action.segment)
-        retries = self.shared.settings.retries if one.step.retries is None else one.step.retries
-        again = failed.retry and (one.undo == "never" or (decides and failed.unknown) or tries.count < retries)
-        if not again and not forward:
-            again = isinstance(failed, Gone) and not self._waited_out(action)
-        if again:
+        if not forward:
+            found = "try" if tries.back(failed, one, time.monotonic()) else "no"
+        else:
+            found = tries.forward(failed, one, last=last, untouched=self._changed_nothing())
+        if found == "wait":
+            self.shared.host.lost(str(one.target), failed.detail)
+        if found == "wait" and not self.messages.calls and self._active == 1 and not self.history.final:
+            self._put_aside(action)
+        elif found != "no":
             self._again(action)
-        return again
+        return found != "no"
 
     def _may_be_committed(self, segment: str) -> bool:
         """Find out whether a segment ran of which nobody knows. One that did not never will."""
@@ -491,8 +461,7 @@ class Drive:
         try:
             ran = self.execution.has_run(action.segment)
         except Unavailable as error:
-            if error.retryable and not self._waited_out(action):
-                self._again(action)
+            if self._waits_for_target(action, error):
                 return
             ran = True  # the undo will say that the target is away
         self._over(action, ("Voided", {"segment": action.segment, "ran": ran}))
@@ -506,14 +475,13 @@ class Drive:
         except (LeaseLost, SeqNrConflict):
             raise
         except Unavailable as error:
-            if error.retryable and not self._waited_out(action):
-                self._again(action)
+            if self._waits_for_target(action, error):
                 return
             outcomes = {name: NotUndone(error.message)}
         except Exception as error:  # noqa: BLE001 (it waits for an operator)
             outcomes = {name: NotUndone(f"internal: {type(error).__name__}: {error}")}
         again = any(isinstance(outcome, NotUndone) and outcome.retry for outcome in outcomes.values())
-        if again and self._tries_of(action).count < self.shared.settings.undo_retries:
+        if again and self._tries_of(action).undo():
             self._again(action)
             return
         reached("undo.done")

@@ -58,6 +58,8 @@ class OpenTarget:
 class Gone(StepFailed):
     """The target did not answer; `away`: it is not there at all."""
 
+    gone = True
+
     def __init__(self, error: Unavailable) -> None:
         super().__init__(
             "statement", error.message, retry=error.retryable, unknown=error.applied == "unknown",

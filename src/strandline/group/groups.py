@@ -410,7 +410,7 @@ class Groups:
 
 
 def check_named(field_: str, given: object, allowed: str, fits: Callable[[Any], bool]) -> None:
-    """Raise Raise `InvalidInput.setting` for what is no mapping of names to such things."""
+    """Raise `InvalidInput.setting` for what is no mapping of names to such things."""
     if not isinstance(given, Mapping):
         raise invalid("setting", field_, "no mapping", allowed=f"{{{allowed}}}", got=given)
     for name, one in given.items():

@@ -113,7 +113,7 @@ def inside(stream: str) -> Iterator[None]:
 
 
 def check_not_inside(stream: str) -> None:
-    """Raise Raise `InvalidInput.wait_in_handler` within a handler of this stream."""
+    """Raise `InvalidInput.wait_in_handler` within a handler of this stream."""
     if getattr(_here, "stream", None) == stream:
         raise InvalidInput(
             "a handler waits for a group of its own stream, which may wait for this handler",

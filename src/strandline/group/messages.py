@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from strandline.errors import InvalidInput, Unavailable
+from strandline.group.actions import Ask, Send
 from strandline.group.core.encoding import encoded
 from strandline.group.core.parts import Data, HookMessage, Produce, StartHandler, StartMessage, Stop, Undo
 from strandline.group.core.step import given
-from strandline.group.decide import Ask, Send, message_id
+from strandline.group.decide import message_id
 from strandline.group.handlers import Callee, HandlerAnswer
 from strandline.group.history import ENDS, PAGE_BYTES
 from strandline.group.mail import WORK, Message, box_of, code_named, written

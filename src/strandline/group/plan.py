@@ -509,7 +509,7 @@ class _Touched:
 
 @lru_cache(maxsize=2048)
 def _parsed(text: str, dialect: Dialect) -> Statement:
-    """Parse a statement. Parse a statement. Groups of one kind have the same statements: each is parsed once."""
+    """Parse a statement. Groups of one kind have the same statements: each is parsed once."""
     return parse(text, dialect)
 
 

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final
 from strandline.errors import InvalidGroup, StrandlineError, Unavailable
 from strandline.group import lease as leases
 from strandline.group.advance import LOOK_AHEAD, TICK_S, Advance
-from strandline.group.decide import Rules
 from strandline.group.driver import Drive, Shared, Work
 from strandline.group.execution import OpenTarget
 from strandline.group.fences import Fences
@@ -149,14 +148,11 @@ class Turn:
         """The targets that are there, as far as the loop has seen it."""
         self._handlers = self._groups.calls = Handlers(self._groups.handlers, self._groups.stream)
         clock, settings = self._groups.clock, self._settings
-        rules = Rules(
-            settings.deadline_s, settings.answer_timeout_s, settings.statement_timeout_s, settings.undo_retries
-        )
         self._times = Times(lease, clock)
         self._open: dict[str, Drive] = {}
         self._fences = Fences(self._groups, lease, lambda: list(self._open), self._submit, self.later, self.changed)
         self._shared = Shared(
-            self._journal, settings, rules, self._fences.there,
+            self._journal, settings, self._fences.there,
             self._handlers, self._groups.box, lease, clock, self._times, self,
         )  # fmt: skip
         self._done: dict[str, Drive] = {}

@@ -216,7 +216,7 @@ class Submitter:
 
 
 def check_same(known: History, hash_: str) -> None:
-    """Raise Raise `GroupIdTaken` if a group that is there has another definition."""
+    """Raise `GroupIdTaken` if a group that is there has another definition."""
     if known.hash != hash_:
         raise GroupIdTaken(
             f"group {known.id} is another one: its definition has hash {known.hash[:16]}…, this one "

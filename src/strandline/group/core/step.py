@@ -29,6 +29,9 @@ RESULTS_BYTES: Final = 512 * 1024
 class StepFailed(Exception):
     """A step has failed, for one of the reasons of the specification."""
 
+    gone = False
+    """True if its target did not answer."""
+
     def __init__(
         self, reason: str, detail: str = "", *, retry: bool = False, unknown: bool = False, away: bool = False
     ) -> None:
