@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def counted(tries: Tries, count: int) -> Tries:
     ],
 )
 def test_what_becomes_of_a_segment_that_failed(
-    one: Planned, failed: dict[str, bool], count: int, last: bool, untouched: bool, found: str
+    one: Planned, failed: dict[str, Any], count: int, last: bool, untouched: bool, found: str
 ) -> None:
     tries = counted(Tries(GroupSettings(), 0.0), count)
     assert tries.forward(StepFailed("statement", **failed), one, last=last, untouched=untouched) == found
