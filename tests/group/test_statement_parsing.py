@@ -125,6 +125,33 @@ def test_what_is_no_step_is_refused(dialect: Dialect, text: str, code: str) -> N
     assert [problem.code for problem in parse(text, dialect).problems] == [code]
 
 
+@pytest.mark.req("G3")
+@pytest.mark.parametrize(
+    ("dialect", "text", "refused"),
+    [
+        ("sqlite", "CREATE TEMP TABLE account (id integer)", True),
+        ("sqlite", "CREATE TEMPORARY TRIGGER x AFTER UPDATE ON account BEGIN DELETE FROM b; END", True),
+        ("sqlite", "CREATE TABLE temp.account (id integer)", True),
+        ("sqlite", "INSERT INTO temp (id) VALUES (1)", False),
+        ("postgres", "CREATE TEMP TABLE account (id integer)", True),
+        ("postgres", "CREATE OR REPLACE TEMPORARY VIEW account AS SELECT 1", True),
+        ("postgres", "CREATE LOCAL TEMP TABLE account (id integer)", True),
+        ("postgres", "CREATE TABLE pg_temp.account (id integer)", True),
+        ("postgres", "SELECT 1 AS id INTO TEMP account", True),
+        ("postgres", "SELECT set_config('search_path', 'x', false)", True),
+        ("postgres", "SELECT set_config('app.who', (SELECT 'true'), :temp)", True),
+        ("postgres", "SELECT pg_catalog.pg_advisory_lock(1)", True),
+        ("postgres", "SELECT set_config('app.who', concat('a', 'b'), true)", False),
+        ("postgres", "SELECT pg_advisory_xact_lock(1)", False),
+        ("postgres", "CREATE TABLE temp (temporary integer)", False),
+    ],
+)
+def test_what_would_stay_with_the_connection_is_refused(dialect: Dialect, text: str, refused: bool) -> None:
+    """Another group's statement would meet another table, or wait for a lock that nobody gives back."""
+    problems = parse(text, dialect).problems
+    assert [one.code for one in problems] == ["statement_kind"] * refused, problems
+
+
 @pytest.mark.req("G3", "G34")
 def test_only_named_parameters_are_known() -> None:
     assert parse("SELECT * FROM t WHERE a = ?", "sqlite").problems

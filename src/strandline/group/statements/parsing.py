@@ -19,6 +19,10 @@ _SQL: Final = (
 ).split()
 FORBIDDEN: Final[dict[Dialect, list[str]]] = {"sqlite": [*_SQL, "EXPLAIN"], "postgres": _SQL, "cassandra": ["USE"]}
 """Verbs that would end the step's transaction, change the connection for later steps, or stand in no transaction."""
+_TEMPORARY: Final[dict[Dialect, str]] = {"sqlite": "temp", "postgres": "pg_temp", "cassandra": ""}
+"""The schema of what belongs to a connection."""
+_LOCKS: Final = "pg_advisory_lock pg_advisory_lock_shared pg_try_advisory_lock pg_try_advisory_lock_shared".split()
+"""Functions of PostgreSQL's that take locks which a connection keeps."""
 
 
 def parse(text: str, dialect: Dialect) -> Statement:
@@ -63,8 +67,28 @@ def _misuse(tokens: list[Token], dialect: Dialect) -> StatementProblem | None:
             return StatementProblem("statement_count", "a step is one statement", token.start)
         if token.kind == "foreign_parameter":
             return StatementProblem("value", f"{token.text} is no parameter here: write :name", token.start)
-    if tokens[0].says(*FORBIDDEN[dialect]):
-        return StatementProblem("statement_kind", f"{tokens[0].text.upper()} has no place in a step", tokens[0].start)
+    wrong = tokens[0] if tokens[0].says(*FORBIDDEN[dialect]) else _of_session(tokens, dialect)
+    if wrong is not None:
+        return StatementProblem("statement_kind", f"{wrong.text.upper()} has no place in a step", wrong.start)
+    return None
+
+
+def _of_session(tokens: list[Token], dialect: Dialect) -> Token | None:
+    """Return the word that would leave something in the connection, which belongs to other steps, too: a temporary
+    table, a setting, a lock."""
+    before_temporary: tuple[str, ...] = ("CREATE", "REPLACE", "LOCAL", "GLOBAL")
+    if dialect == "postgres" and not any(token.says("INSERT") for token in tokens):  # SELECT … INTO TEMP
+        before_temporary += ("INTO",)
+    for number, token in enumerate(tokens[:-1]):
+        if token.says("TEMP", "TEMPORARY") and number and tokens[number - 1].says(*before_temporary):
+            return token
+        name = token.text.strip('"').lower() if token.kind in ("word", "name") else ""
+        if name == _TEMPORARY[dialect] and tokens[number + 1].says("."):
+            return token
+        if dialect == "postgres" and name in ("set_config", *_LOCKS) and tokens[number + 1].says("("):
+            end = next((n for n in range(number + 2, len(tokens)) if tokens[n].depth == token.depth), 0)
+            if name in _LOCKS or not tokens[end - 1].says("TRUE"):
+                return token
     return None
 
 
