@@ -8,7 +8,8 @@ from strandline.group.history import History
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.statements import held
-from strandline.group.statements.api import Given, Held, Plan, RowSet
+from strandline.group.statements.api import Given, Held, Plan
+from strandline.group.statements.holding import rows_of
 
 
 def still_held(plan: GroupPlan, history: History) -> Iterator[Held]:
@@ -40,11 +41,10 @@ def _rows_of(one: Planned, history: History) -> list[Held]:
     if one.plan.statement.dialect == "cassandra":  # a group holds partitions there, and keys in images are bytes
         return []
     reached("group.rows_of_an_image_held")
-    types = tuple(column.type for name in table.key for column in table.columns if column.name == name)
     found = []
     for image in images.values():
         for row in image["rows"]:
             given = tuple(Given(name, value) for name, value in zip(table.key, row, strict=False))
-            plan = Plan(one.plan.statement, rows=(RowSet(table.name, given, writes=True, types=types),))
+            plan = Plan(one.plan.statement, rows=(rows_of(table, table.key, given, writes=True),))
             found += [place._replace(place=(one.target, *place.place)) for place in held(plan, {})]
     return found

@@ -27,8 +27,9 @@ from strandline.group.core.schedule import Want
 from strandline.group.definition import Group, Step
 from strandline.group.segments import Segments, segments_of
 from strandline.group.statements import held, parse, plan
-from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Statement, TargetTable
+from strandline.group.statements.api import Dialect, Given, Held, Plan, Statement, TargetTable
 from strandline.group.statements.api import StatementProblem as WrongStatement
+from strandline.group.statements.holding import rows_of
 
 PRE: Final = "group/pre"
 POST: Final = "group/post"
@@ -277,10 +278,8 @@ class _Statements:
             if where != target or found is None:
                 self._problem(step, "value", f"touches: there is no table {table} in {where}, or it is no {target}")
                 continue
-            given = all(name in key for name in found.key) and bool(found.key)
-            parts = tuple(Given(name, key[name]) for name in found.key) if given else None
-            types = tuple(column.type for name in found.key for column in found.columns if column.name == name)
-            rows.append(RowSet(found.name, parts, writes=True, types=types if given else ()))
+            given = [Given(name, value) for name, value in key.items()]
+            rows.append(rows_of(found, found.key, given, writes=True))
         return made._replace(rows=tuple(rows))
 
     def _problem(self, step: Step, code: str, text: str) -> None:

@@ -76,6 +76,8 @@ class TargetColumn(NamedTuple):
     """Whether the target computes it: it is never written back."""
     identity: bool = False
     """Whether the target gives it, unless that is overridden."""
+    always: bool = False
+    """Whether it also gives each new value of it: no UPDATE can set another one."""
     role: Literal["", "partition", "clustering", "static"] = ""
     """Its part in a table of Cassandra's."""
     collation: str = ""
@@ -111,6 +113,15 @@ class TargetTable(NamedTuple):
     """The reasons why no change of it can be undone by rewriting, e.g. "has the trigger stamp"."""
     gc_grace_s: int = 0
     """The seconds for which Cassandra remembers what was deleted."""
+    part_of: str = ""
+    """The partitioned table that its rows are in, too."""
+    inherits: bool = False
+    """Whether its rows may be those of other tables, or theirs be in it."""
+
+    @property
+    def rows_in(self) -> str | None:
+        """The table by whose name all know its rows; None if they may be those of any."""
+        return None if self.what == "view" or self.inherits else self.part_of or self.name
 
     def column(self, name: str) -> TargetColumn | None:
         return next((column for column in self.columns if column.name == name), None)

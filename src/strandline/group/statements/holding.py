@@ -9,20 +9,21 @@ from uuid import UUID
 
 from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, TargetTable
 
-_INTEGERS: Final = ("int", "serial", "bigint", "smallint", "counter", "tinyint", "varint")
+_INTEGERS: Final = frozenset("int integer bigint smallint tinyint mediumint varint int2 int4 int8".split())
 _NUMBERS: Final = 2**63
 """Integers of databases are below it; what others say they are may not fit into memory."""
-_TEXTS: Final = ("text", "varchar", "character varying", "ascii", "clob", "char", "character", "bpchar")
+_PADDED: Final = frozenset("char character bpchar".split())
+_TEXTS: Final = _PADDED | {"text", "varchar", "character varying", "ascii", "clob"}
 
 
 def rows_of(table: TargetTable, key: Sequence[str], given: Iterable[Given], *, writes: bool = False) -> RowSet:
     """Return the rows whose `key` is given as a whole; else any of the table's."""
     by_column = {item.column: item for item in given if item.parameter or item.value is not None}
     columns = [column for name in key if name in by_column and (column := table.column(name)) and not column.collation]
-    if not key or len(columns) < len(key):
-        return RowSet(table.name, writes=writes)
+    if not key or len(columns) < len(key) or table.rows_in is None:
+        return RowSet(table.rows_in, writes=writes)
     types = tuple(column.type for column in columns)
-    return RowSet(table.name, tuple(by_column[name] for name in key), writes, types)
+    return RowSet(table.rows_in, tuple(by_column[name] for name in key), writes, types)
 
 
 def held(plan: Plan, values: Mapping[str, Any]) -> tuple[Held, ...]:
@@ -53,17 +54,21 @@ def _key(rows: RowSet, values: Mapping[str, Any], dialect: Dialect) -> tuple[Any
     return tuple(found)
 
 
-def _plain(value: Any, kind: str, dialect: Dialect) -> Any:
-    """Return a value in the one form that all equal ones have; None if that is not known."""
+def _plain(value: Any, type_: str, dialect: Dialect) -> Any:
+    """Return a value in the one form that all equal ones have; None if that is not known, as of any type that users
+    declare themselves."""
+    kind, _, size = type_.partition("(")
     try:
-        if kind.startswith(_INTEGERS):
+        if kind in _INTEGERS:
             number = Decimal(str(value) if not isinstance(value, bool) else int(value))
             return int(number) if abs(number) < _NUMBERS and number == number.to_integral_value() else None
         if kind == "uuid":
             return str(value if isinstance(value, UUID) else UUID(str(value)))
-        if kind.startswith(_TEXTS) and isinstance(value, str):
-            padded = dialect == "postgres" and kind.startswith(("char", "bpchar")) and "varying" not in kind
-            return value.rstrip(" ") if padded else value
+        if kind in _TEXTS and isinstance(value, str):
+            if dialect == "postgres" and kind in _PADDED:
+                return value.rstrip(" ")
+            cut = dialect == "postgres" and size and len(value) > int(size.rstrip(")"))
+            return None if cut else value
     except (ValueError, ArithmeticError):
         return None
     return None

@@ -17,12 +17,10 @@ def plan_sql(plan: Plan, tables: Mapping[str, TargetTable]) -> Plan:
     statement, shape = plan.statement, plan.statement.shape
     if statement.kind != "query":
         return _ChangePlanner(statement, tables).plan(plan)
-    if any(table.what == "view" for table in tables.values()):
-        return plan._replace(rows=(RowSet(None),))
     read = [tables[name] for name in statement.reads]
     if shape.single and read:
         return plan._replace(rows=(rows_of(read[0], read[0].key, shape.given),))
-    return plan._replace(rows=tuple(RowSet(table.name) for table in read))
+    return plan._replace(rows=tuple(RowSet(table.rows_in) for table in read))
 
 
 class _ChangePlanner:
@@ -94,12 +92,13 @@ class _ChangePlanner:
                 self._obstacle(f"a foreign key carries the deletion on into {child.child}")
             if "update" in child.carries_on and set(self._sets) & set(child.parent_columns):
                 self._obstacle(f"a foreign key carries the change on into {child.child}")
+        for name in self._sets:
+            if (column := table.column(name)) and column.always:
+                self._obstacle(f"{name} is given by {table.name} alone")
         if kind == "insert":
             self._look_at_conflict(shape)
 
     def _look_at_conflict(self, shape: Shape) -> None:
-        if shape.conflict == "replace":
-            self._obstacle("it replaces rows without saying which")
         if shape.conflict != "update":
             return
         if shape.conflict_on is None or {self._column(name) for name in shape.conflict_on} != set(self._table.key):
@@ -138,8 +137,11 @@ class _ChangePlanner:
         pieces = [head]
         for number, row in enumerate(rows):
             pieces.append(" OR (" if number else "(")
-            for place, value in enumerate(row):
-                pieces += [" AND " * bool(place), quoted(key[place]), " = (", value, ")"]
+            for name, value in zip(key, row, strict=True):
+                column = self._table.column(name)
+                # A value that is assigned is converted, rounded and cut as one that is compared is not.
+                sought = (" = CAST((", value, f") AS {column.type if column else 'text'})")
+                pieces += [" AND " * (name != key[0]), quoted(name), *sought]
             pieces.append(")")
         return joined(*pieces)
 
@@ -167,14 +169,14 @@ class _ChangePlanner:
         if self._reaches_further():
             yield RowSet(None, writes=True)
         elif self._shares_unique(written):
-            yield RowSet(table.name, writes=True)
+            yield RowSet(table.rows_in, writes=True)
         elif kind == "insert":
             yield from self._inserted_rows()
         else:
             given = [one._replace(column=self._spelled(one.column)) for one in self._shape.given]
             yield rows_of(table, table.key, given, writes=True)
         for name in self._statement.reads:
-            yield RowSet(self._tables[name].name)
+            yield RowSet(self._tables[name].rows_in)
         for key in table.foreign:
             if kind != "delete" and (kind == "insert" or written & set(key.columns)):
                 yield RowSet(key.parent)

@@ -20,7 +20,7 @@ def undo_text(plan: Plan) -> str:
         return removed if plan.before is None else f"{removed}; where a row was: {back}"
     if plan.undo == "update" or cells:
         return back
-    return texts.insert(table.name, plan.columns, [f":before.{name}" for name in plan.columns])
+    return texts.insert(table.name, plan.columns, [[f":before.{name}" for name in plan.columns]])
 
 
 def not_restored(plan: Plan) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final, NamedTuple
 
 import sqlglot
@@ -44,6 +45,9 @@ _PURE: Final = frozenset(
 """Functions that sqlglot has no class for, or may not have one day, and that give the same for the same."""
 
 
+_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
 class Shape(NamedTuple):
     """The parts of a statement that changes rows, or of a query."""
 
@@ -65,7 +69,7 @@ class Shape(NamedTuple):
     row_given: tuple[tuple[Given, ...], ...] = ()
     """The same as literals or parameters; `column` is the number of its place."""
     conflict: str = ""
-    """What an INSERT does on a conflict: `nothing`, `update`, `replace`."""
+    """What an INSERT does on a conflict: `nothing`, `update`."""
     conflict_on: tuple[str, ...] | None = None
     """The columns that ON CONFLICT names; None if it names no columns."""
     returning: bool = False
@@ -219,8 +223,8 @@ class _SqlReader:
                 on = tuple(_folded(_unordered(key)) for key in keys)
             if conflict.args.get("index_predicate") or conflict.args.get("constraint"):
                 on = None
-        elif tree.args.get("alternative") or tree.args.get("ignore"):
-            how = "nothing" if str(tree.args.get("alternative")).upper() == "IGNORE" else "replace"
+        elif str(tree.args.get("alternative") or "").upper() == "IGNORE":
+            how = "nothing"
         return Shape(
             sets=tuple(dict.fromkeys(sets)),
             into=into,
@@ -252,7 +256,7 @@ class _SqlReader:
 
     def _slips(self) -> Iterable[StatementProblem]:
         """Yield words of another dialect, and `SET a = :x AND b = :y`, which stores a boolean."""
-        if self._dialect == "postgres" and (self._tree.args.get("alternative") or self._tree.args.get("ignore")):
+        if self._dialect == "postgres" and self._tree.args.get("alternative"):
             yield StatementProblem(
                 "value", "PostgreSQL has no INSERT OR …, nor REPLACE: write ON CONFLICT", self._tokens[0].start
             )
@@ -281,7 +285,7 @@ class _SqlReader:
             self._obstacle("WITH before an INSERT: put it behind INTO")
         if isinstance(tree, exp.Insert):
             alternative = str(tree.args.get("alternative") or "").upper()
-            if alternative and alternative not in {"IGNORE", "ABORT"}:
+            if alternative not in {"", "IGNORE", "ABORT"}:
                 self._obstacle(f"INSERT OR {alternative} removes or leaves other rows")
 
     def _obstacle(self, text: str) -> None:
@@ -453,10 +457,10 @@ def _unordered(key: exp.Expr) -> Any:
 
 
 def _folded(name: Any) -> str:
-    """Return a name in lower case, unless it is quoted."""
+    """Return a name as databases know it: its ASCII letters are small, unless it is quoted."""
     identifier = name.this if isinstance(name, exp.Column) else name
     text = str(identifier.this if isinstance(identifier, exp.Identifier) else identifier)
-    return text if isinstance(identifier, exp.Identifier) and identifier.args.get("quoted") else text.lower()
+    return text if isinstance(identifier, exp.Identifier) and identifier.args.get("quoted") else text.translate(_LOWER)
 
 
 def _is_plain(table: exp.Table) -> bool:

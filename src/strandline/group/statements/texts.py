@@ -48,9 +48,10 @@ def remove(table: str, condition: str) -> str:
     return f"DELETE FROM {named(table)} WHERE {condition}"
 
 
-def insert(table: str, columns: Sequence[str], places: Sequence[str], how: str = "") -> str:
+def insert(table: str, columns: Sequence[str], rows: Sequence[Sequence[str]], how: str = "") -> str:
     """Return an INSERT. `how` goes between columns and values, where PostgreSQL gives keys itself."""
-    return f"INSERT INTO {named(table)} ({listed(columns)}) {how}VALUES ({', '.join(places)})"
+    values = ", ".join(f"({', '.join(places)})" for places in rows)
+    return f"INSERT INTO {named(table)} ({listed(columns)}) {how}VALUES {values}"
 
 
 def hand_over(schema: str, history_id: str, stream: str, owner: str) -> str:

@@ -340,7 +340,7 @@ def _statement(back: UndoStatement) -> Bound:
         names = [name for name, _ in back.values]
         return Bound(texts.remove_cql(table.name, names, where), (back.timestamp, *back.key))
     if back.how == "add_row":
-        return Bound(texts.insert(table.name, keys, marks) + " USING TIMESTAMP ?", (*back.key, back.timestamp))
+        return Bound(texts.insert(table.name, keys, [marks]) + " USING TIMESTAMP ?", (*back.key, back.timestamp))
     names = [name for name, _ in back.values]
     values = [value for _, value in back.values]
     return Bound(texts.put_back_cql(table.name, names, where), (back.timestamp, back.ttl, *values, *back.key))

@@ -41,8 +41,8 @@ _OURS: Final = "strandline.group"
 _HERE: Final = "strandline.backends.postgres"
 _RACES: Final = {"40001", "40P01"}
 _IN_A_MOMENT: Final = {"57014", "55P03"}
-_OF_STATEMENT: Final = ("0A", "21", "22", "23", "25", "26", "2F", "38", "39", "42", "44", "54", "P0")
-"""Classes of states that are about what the user wrote."""
+_OF_SERVER: Final = ("53", "58030", "40003", "XX001", "XX002")
+"""States, and a class of them, that say that the server is not well, though it answers."""
 _CACHED_PLAN: Final = "RevalidateCachedQuery"
 """The function in which PostgreSQL finds that a prepared statement would return other columns: the state says less."""
 MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index")
@@ -139,14 +139,14 @@ class PostgresTarget(SqlSteps):
 
     def _translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         state = error.sqlstate or ""
-        if state in _RACES or (state == "23505" and error.diag.table_name in OURS):
+        if doing != "read" and (state in _RACES or (state == "23505" and error.diag.table_name in OURS)):
             return _Race(_said(error))
-        if state in _IN_A_MOMENT and doing != "commit":
+        if state in _RACES or (state in _IN_A_MOMENT and doing != "commit"):
             return SqlRefused(Failed("statement", _said(error), retry=True))
         if not state and isinstance(error, (psycopg.ProgrammingError, psycopg.DataError)):  # before anything was sent
             return SqlRefused(Failed("binding", str(error)))
-        if state[:2] in _OF_STATEMENT and state not in {"25P02", "25P03"}:
-            return SqlRefused(Failed("statement", _said(error)))
+        if error.diag.severity_nonlocalized == "ERROR" and not state.startswith(_OF_SERVER):
+            return SqlRefused(Failed("statement", _said(error)))  # whatever it is: the session goes on
         return self._pool.translated(error, doing)
 
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
@@ -359,7 +359,7 @@ class _PostgresChanges:
 
 
 def _lock(table: str) -> Ours:
-    return Ours(f"LOCK TABLE ONLY {named(table)} IN ROW EXCLUSIVE MODE".encode())
+    return Ours(f"LOCK TABLE {named(table)} IN ROW EXCLUSIVE MODE".encode())
 
 
 def _timeout(timeout_s: float) -> Ours:

@@ -15,17 +15,16 @@ def table_of(ask: Ask, asked: str) -> TargetTable | None:
     found = ask("target_table", (named(asked),))
     if not found or "." in found[0][1] + found[0][2]:
         return None
-    oid, schema, name, plain, has_heirs = found[0]
+    oid, schema, name, plain, has_heirs, inherits, root = found[0]
     columns = tuple(
-        TargetColumn(column, kind, computed, identity, collation=collation or "")
-        for column, kind, computed, identity, collation in ask("target_columns", (oid,))
+        TargetColumn(column, kind, computed, identity, always, collation=collation or "")
+        for column, kind, computed, identity, always, collation in ask("target_columns", (oid,))
     )
     indexes = ask("target_indexes", (oid,))
     names = [column.name for column in columns]
-    foreign = [_foreign_key(row) for row in ask("target_foreign", (oid,))]
-    full = f"{schema}.{name}"
+    foreign = [(*row[:2], _foreign_key(row[2:])) for row in ask("target_foreign", (oid,))]
     return TargetTable(
-        name=full,
+        name=f"{schema}.{name}",
         columns=columns,
         key=next((tuple(told) for is_key, told, _ in indexes if is_key), ()),
         what="table" if plain else "view",
@@ -34,12 +33,14 @@ def table_of(ask: Ask, asked: str) -> TargetTable | None:
             for is_key, told, text in indexes
             if not is_key
         ),
-        foreign=tuple(key for key in foreign if key.child == full),
-        children=tuple(key for key in foreign if key.parent == full),
+        foreign=tuple(key for is_child, _, key in foreign if is_child),
+        children=tuple(key for _, is_parent, key in foreign if is_parent),
         unsafe=(
             *(f"has the {what} {trigger}" for what, trigger in ask("target_triggers", (oid,))),
             *["has tables that inherit from it"] * has_heirs,
         ),
+        part_of=root or "",
+        inherits=has_heirs or inherits,
     )
 
 

@@ -13,14 +13,15 @@ inserted or removed is compared whole. Values are compared as they are encoded: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import orjson
 
 from strandline.group.points import reached
 from strandline.group.target import Image, OnConflict, RowConflict
 
+T = TypeVar("T")
 Row = tuple[Any, ...]
 
 
@@ -78,9 +79,15 @@ def restoration(
     return made
 
 
-def in_order(rows: Iterable[Back]) -> list[Back]:
-    """Return the rows in an order in which those that make room come first."""
-    return sorted(rows, key=lambda back: ("delete", "update", "insert").index(back.how))
+def in_order(rows: Sequence[Back]) -> list[list[Back]]:
+    """Return the rows that are put back in one way together; those that make room come first."""
+    removed, added = ([row for row in rows if row.how == how] for how in ("delete", "insert"))
+    return [removed, *([row] for row in rows if row.how == "update"), added]
+
+
+def batched(items: Sequence[T], size: int) -> list[tuple[T, ...]]:
+    """Return items in tuples of at most this size."""
+    return [tuple(items[start : start + size]) for start in range(0, len(items), size)]
 
 
 def _by_key(image: Image) -> dict[bytes, Row]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import orjson
@@ -43,10 +44,11 @@ from strandline.group.target import (
     TargetStep,
     Undone,
 )
-from strandline.group.targets.restoring import Back, in_order, keys_of, place, restoration
+from strandline.group.targets.restoring import Back, batched, in_order, keys_of, place, restoration
 
 VERSION: Final = 1
-KEYS_AT_ONCE: Final = 100
+ROWS_AT_ONCE: Final = 100
+VALUES_AT_ONCE: Final = 30_000
 OURS_S: Final = 5.0
 """The time that a look at the owners waits for others; it is tried again."""
 T = TypeVar("T")
@@ -189,7 +191,7 @@ class SqlSteps(ABC):
             return error.failed
 
     def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
-        found = self.reading(lambda ask: {name: self._table(ask, name) for name in names})
+        found = self._ours(lambda: self.reading(lambda ask: {name: self._table(ask, name) for name in names}))
         return {name: table for name, table in found.items() if table is not None}
 
     def _table(self, ask: Ask, name: str) -> TargetTable | None:
@@ -203,10 +205,10 @@ class SqlSteps(ABC):
     def _state_of(self, table: str) -> Call:
         return Call("own", (f"{self.catalogue}/target_state", (texts.named(table),)))
 
-    def _ours(self, limits: Limits, work: Callable[[Changes], T]) -> T:
-        """Do this in a transaction without a statement of the user's. If it is refused, it may be tried again."""
+    def _ours(self, call: Callable[[], T]) -> T:
+        """Do this, without a statement of the user's. If it is refused, it may be tried again."""
         try:
-            return self.changing(limits, work)
+            return call()
         except SqlRefused as error:
             raise Unavailable(
                 f"{self.name}: {error.failed.detail}", code="timeout", hint="call again; see who holds a lock there"
@@ -224,7 +226,7 @@ class SqlSteps(ABC):
                 changes.count("add_owner", (mine.row, mine.identity, history_id, stream))
             return mine
 
-        return self._ours(Limits(OURS_S), owned)
+        return self._ours(lambda: self.changing(Limits(OURS_S), owned))
 
     def _owners(self, changes: Changes) -> list[Row]:
         owners = changes.own("owners")
@@ -241,7 +243,7 @@ class SqlSteps(ABC):
             if not changes.count("raise_fence", (owner.row, fence)):
                 raise self._lost(fence, changes.own("fence", (owner.row,)))
 
-        self._ours(Limits(OURS_S), raised)
+        self._ours(lambda: self.changing(Limits(OURS_S), raised))
 
     def _lost(self, fence: int, found: Sequence[Row], why: str = "") -> LeaseLost:
         other = found[0][0] if found else None
@@ -438,7 +440,7 @@ class SqlSteps(ABC):
     # ------------------------------------------------------------ back
 
     def void(self, owner: Owner, step: StepId, fence: int) -> bool:
-        return self._ours(Limits(), lambda changes: self._voided(changes, owner, step, fence))
+        return self._ours(lambda: self.changing(Limits(), lambda changes: self._voided(changes, owner, step, fence)))
 
     def _voided(self, changes: Changes, owner: Owner, step: StepId, fence: int) -> bool:
         rows = self._gate(changes, owner, step, fence)
@@ -517,41 +519,50 @@ class SqlSteps(ABC):
         children = self._children(changes, plan, made.rows)
         if children:
             return NotUndone("rows of others refer to rows that would be removed", tuple(children))
-        pending, restored = in_order(made.rows), 0
+        pending = [part for rows in in_order(made.rows) for part in batched(rows, self._at_once(plan))]
         while pending:
-            left: list[Back] = []
-            collided: Collided | None = None
-            for back in pending:
+            left: list[tuple[Back, ...]] = []
+            for rows in pending:
                 try:
-                    changes.put(self._back(plan, back))
-                    restored += 1
+                    changes.put(self._back(plan, rows))
                 except Collided as error:  # with a row that has to make room first
                     collided = error
-                    left.append(back)
-            if collided is not None and len(left) == len(pending):
+                    left += [(row,) for row in rows]
+            if left == pending:
                 raise SqlRefused(collided.failed)
             pending = left
-        return Undone(restored=restored, kept=tuple(made.conflicts) if on_conflict == "keep_current" else ())
+        kept = tuple(made.conflicts) if on_conflict == "keep_current" else ()
+        return Undone(restored=len(made.rows), kept=kept)
 
-    def _back(self, plan: Plan, back: Back) -> Bound:
-        """Return the statement that puts one row back."""
+    def _at_once(self, plan: Plan) -> int:
+        """Return the number of rows that one statement has values for."""
+        return max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // len(plan.columns)))
+
+    def _back(self, plan: Plan, rows: Sequence[Back]) -> Bound:
+        """Return the statement that puts rows back, all in one way; several at once may refer to each other."""
         if plan.table is None:
             raise AssertionError(plan.statement.text)
-        table, keys = plan.table, len(plan.table.key)
-        if back.how == "insert":
+        table, how = plan.table, rows[0].how
+        if how == "insert":
             given = any(column.identity for column in table.columns)
-            marks = [parameter(n + 1, self.dialect) for n in range(len(plan.columns))]
-            return Bound(texts.insert(table.name, plan.columns, marks, self.overriding * given), back.row)
-        marks = [parameter(n + 1, self.dialect) for n in range(keys)]
-        condition = texts.equal(table.key, marks, self.same)
-        if back.how == "delete":
-            return Bound(texts.remove(table.name, condition), back.key)
+            values = [value for row in rows for value in row.row]
+            marks = batched([parameter(n + 1, self.dialect) for n in range(len(values))], len(plan.columns))
+            return Bound(texts.insert(table.name, plan.columns, marks, self.overriding * given), tuple(values))
+        keys = [row.key for row in rows]
+        if how == "delete":
+            return Bound(texts.remove(table.name, self._are(table, keys)), tuple(chain(*keys)))
         columns = [name for name in plan.changed if name in plan.columns]
-        if len(back.row) and not columns:
+        (back,) = rows
+        if not columns:
             return Bound(texts.remove(table.name, "1 = 0"), ())
         values = [back.row[plan.columns.index(name)] for name in columns]
-        marks = [parameter(keys + n + 1, self.dialect) for n in range(len(columns))]
-        return Bound(texts.put_back(table.name, columns, marks, condition), (*back.key, *values))
+        places = [parameter(len(back.key) + n + 1, self.dialect) for n in range(len(columns))]
+        return Bound(texts.put_back(table.name, columns, places, self._are(table, keys)), (*back.key, *values))
+
+    def _are(self, table: TargetTable, keys: Sequence[Row]) -> str:
+        """Return the condition of the rows that have one of these keys, whose values come first."""
+        marks = batched([parameter(n + 1, self.dialect) for n in range(len(keys) * len(table.key))], len(table.key))
+        return " OR ".join(f"({texts.equal(table.key, mark, self.same)})" for mark in marks)
 
     def _current(self, changes: Changes, plan: Plan, keys: Sequence[Row]) -> dict[bytes, Row | None]:
         """Return the rows with these keys as they are now, and lock them."""
@@ -559,16 +570,10 @@ class SqlSteps(ABC):
             return {}
         found: dict[bytes, Row | None] = {place(key): None for key in keys}
         head = texts.select(plan.columns, texts.named(plan.table.name), cast=texts.CAST[self.dialect])
-        size = len(plan.table.key)
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            part = keys[start : start + KEYS_AT_ONCE]
-            terms = []
-            for number in range(len(part)):
-                marks = [parameter(number * size + n + 1, self.dialect) for n in range(size)]
-                terms.append(f"({texts.equal(plan.table.key, marks, self.same)})")
-            text = f"{head} WHERE {' OR '.join(terms)}{self.lock}"
-            for row in changes.image(Bound(text, tuple(value for key in part for value in key))):
-                found[place(row[:size])] = row
+        for part in batched(keys, self._at_once(plan)):
+            text = f"{head} WHERE {self._are(plan.table, part)}{self.lock}"
+            for row in changes.image(Bound(text, tuple(chain(*part)))):
+                found[place(row[: len(plan.table.key)])] = row
         return found
 
     def _children(self, changes: Changes, plan: Plan, rows: Sequence[Back]) -> list[RowConflict]:
@@ -597,7 +602,7 @@ class SqlSteps(ABC):
                     made.append(_barrier(StepId(group, life, definition, step), tuple(row)))
             return made
 
-        return self._ours(Limits(timeout_s), found)
+        return self._ours(lambda: self.changing(Limits(timeout_s), found))
 
     def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
         def forgotten(changes: Changes) -> int:
@@ -608,7 +613,7 @@ class SqlSteps(ABC):
                 changes.count("forget_barriers", (owner.row, group, life))
             return len(over)
 
-        return self._ours(Limits(), forgotten)
+        return self._ours(lambda: self.changing(Limits(), forgotten))
 
     def _check_fence(self, changes: Changes, owner: Owner, fence: int) -> None:
         found = changes.own("fence", (owner.row,))
