@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -42,6 +43,35 @@ def test_what_could_not_be_given_back_in_an_outage_is_given_back_behind_it(
         assert failed
         s.projections.resume("totals")
         until(lambda: caught_up(s))
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P69", "P72")
+def test_a_share_that_could_not_be_given_back_in_an_outage_goes_to_the_host_that_came(
+    s: Strandline, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner lives, so nobody else may take it from there: it is given back behind the outage."""
+    key = key_in(0, s.log.partitions)
+    put(s, key)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)) as first:
+        until(lambda: caught_up(s))
+        release, failed = OffsetStore.release, []
+
+        def fails_once(store: OffsetStore, claim: RangeClaim) -> None:
+            if claim.row.lo not in failed:
+                failed.append(claim.row.lo)
+                away()
+            release(store, claim)
+
+        monkeypatch.setattr(OffsetStore, "release", fails_once)
+        with running(s, Projection("totals", ORDERS, table.add, **QUICK)) as second:
+            until(lambda: failed)
+
+            def owners() -> dict[str | None, int]:
+                return Counter(one.owner for one in s.projections.status("totals").ranges)
+
+            until(lambda: owners() == {first.name: 2, second.name: 1}, 10)
     check_exactly_once(s, table)
 
 

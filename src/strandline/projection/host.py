@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Event as Signal
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -404,11 +404,15 @@ class Host:
         """Give back all ranges, and cut them anew if that is wanted."""
         for runner in run.runners.values():
             runner.stop()
-        for left in [found for found in rows if self._lost(run, found)]:
-            reached("projection.given_back_late")
-            run.store.release(RangeClaim(row, left))  # its runner could not give it back
+        self._give_back(run, row, [found for found in rows if self._lost(run, found)])
         if row.target_ranges is not None:
             self._cut(run, living)
+
+    def _give_back(self, run: HostedProjection, row: ProjectionRow, left: Iterable[RangeRow]) -> None:
+        """Give back ranges of ours that nothing runs: their runners could not, in an outage or behind a late beat."""
+        for found in left:
+            reached("projection.given_back_late")
+            run.store.release(RangeClaim(row, found))
 
     def _look_whether_ready(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
         """Let a build be ready once each range has come to where the serving generation was in its slices."""
@@ -473,6 +477,8 @@ class Host:
             if extra.lo in run.runners:
                 reached("projection.more_than_its_share")
                 run.runners[extra.lo].stop()
+        taken_again = {free.lo for free in wanted.claim}
+        self._give_back(run, row, [one for one in rows if self._lost(run, one) and one.lo not in taken_again])
         if not wanted.claim:
             return ()
         claims: list[RangeClaim] = []
