@@ -183,6 +183,76 @@ def test_what_waits_behind_is_handed_out_though_nothing_merges_any_more(world: W
     assert [claim.entry.data["url"] for claim in other.cursor("v").claim(9).claims] == ["2"]
 
 
+@pytest.mark.req("W5", "W6", "W23", "W28")
+@pytest.mark.parametrize("end", ["done", "fail", "lapse", "drop"])
+def test_what_waits_behind_one_entry_waits_for_no_other(world: World, end: str) -> None:
+    """merge="none" is declared while an entry waits behind a running one. Another entry of its key, added since, ends:
+    that lets nothing in, and is folded into nothing."""
+    work = world.work()
+    work.add(**one("a", "1"))
+    (first,) = work.cursor("w").claim(1).claims
+    assert work.add(**one("a", "2")).outcome == "behind"
+    work = world.work(merge="none", lease_s=10)
+    work.add(**one("a", "3"))
+    (later,) = work.cursor("v").claim(9).claims
+    assert later.entry.data["url"] == "3"
+    match end:
+        case "done":
+            later.done()
+        case "fail":
+            later.fail("no", delay_s=0)
+        case "lapse":
+            world.clock.pass_s(11)
+        case "drop":
+            work.drop(later.entry.id)
+    left = [] if end in ("done", "drop") else ["3"]
+    assert [entry.data["url"] for entry in work.entries()] == ["1", "2", *left]
+    assert [claim.entry.data["url"] for claim in work.cursor("v").claim(9).claims] == left
+    first.done()
+    assert [claim.entry.data["url"] for claim in work.cursor("v").claim(9).claims] == ["2"]
+
+
+@pytest.mark.req("W5", "W6", "W28", "W38", "W39")
+def test_entries_of_a_key_lapse_together_and_each_ends_as_itself(world: World) -> None:
+    """The first is folded with what waits behind it, the one that was added since is handed out by itself."""
+    work = world.work()
+    work.add(**one("a", "1"))
+    work.cursor("w").claim(1)
+    work.add(**one("a", "2"))
+    work = world.work(merge="none")
+    work.add(**one("a", "3"))
+    work.cursor("v").claim(9)
+    world.clock.pass_s(31)
+    assert [entry.data["url"] for entry in work.entries()] == ["2", "3"]
+    assert [claim.entry.data["url"] for claim in work.cursor("v").claim(9).claims] == ["2", "3"]
+
+
+@pytest.mark.req("W21", "W23", "W28")
+@pytest.mark.parametrize("end", ["done", "fail", "lapse", "drop"])
+def test_what_waits_behind_several_waits_for_all_of_them(world: World, end: str) -> None:
+    """Two entries of a key run since `merge` was "none". One that is added now waits until both have ended."""
+    work = world.work(merge="none")
+    work.add(**one("a", "1"))
+    work.add(**one("a", "2"))
+    first, second = work.cursor("w").claim(9).claims
+    work = world.work()
+    assert work.add(**one("a", "3")).outcome == "behind"
+    match end:
+        case "done":
+            first.done()
+        case "fail":
+            first.fail("no", delay_s=0)
+        case "lapse":
+            world.clock.pass_s(20)
+            second.heartbeat()
+            world.clock.pass_s(11)
+        case "drop":
+            work.drop(first.entry.id)
+    assert work.cursor("v").claim(9).claims == []
+    second.done()
+    assert [claim.entry.data["url"] for claim in work.cursor("v").claim(9).claims] == ["3"]
+
+
 @pytest.mark.req("W65", "W66", "W67")
 def test_two_versions_of_columns(world: World) -> None:
     old = world.work()

@@ -12,7 +12,7 @@ P to W        another of its key waits  folded into that one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from strandline.clock import time_text
@@ -37,6 +37,8 @@ AHEAD_MAX_US: Final = 60 * US
 LATER_US: Final = 10 * US
 """An entry that is due in more than this lies apart, in the later table."""
 COUNTER_MAX: Final = 255
+Key = tuple[bytes, bytes]
+"""A key as the tables know it: its hash, and the encoded key."""
 
 
 class Merged(NamedTuple):
@@ -181,19 +183,33 @@ def folded(ended: EntryRow, waiting: EntryRow, settings: WorkSettings, now: int)
     return placed(_forgotten(both)._replace(first_start=ended.started), now)
 
 
+def waits_for(waiting: EntryRow, row: EntryRow, settings: WorkSettings) -> bool:
+    """Return whether an entry that waits behind others of its key is merged with this one when that waits again.
+
+    Entries that were added since `merge` became `none` are entries of their own.
+    """
+    return settings.merge == "key" or row.id < waiting.id
+
+
+def held_back(waiting: EntryRow, running: Iterable[EntryRow]) -> bool:
+    """Return whether an entry goes on waiting behind others of its key. One that was added later holds nothing back."""
+    return any((row.hash, row.key) == (waiting.hash, waiting.key) and row.id < waiting.id for row in running)
+
+
 def seen(
-    over: Sequence[EntryRow], behind: Mapping[int, EntryRow], settings: WorkSettings, now: int
+    over: Sequence[EntryRow], behind: Mapping[Key, EntryRow], settings: WorkSettings, now: int
 ) -> dict[int, EntryRow | None]:
     """Return what recording these lapses makes of entries, by id: another row, or None if it is no entry any more.
 
-    `behind` has the entries that wait behind them, by the ids of those that lapsed. All have their data.
+    `behind` has the entries that wait behind entries of their keys. All have their data.
     """
     found: dict[int, EntryRow | None] = {}
     for row in over:
-        outcome, other = lapsed(row, settings, now), behind.get(row.id)
-        found[row.id] = None if isinstance(outcome, str) or other is not None else outcome
-        if other is not None and not isinstance(outcome, str):
-            found[other.id] = folded(outcome, other, settings, now)
+        outcome, other = lapsed(row, settings, now), behind.get((row.hash, row.key))
+        folds = other is not None and waits_for(other, row, settings)
+        found[row.id] = None if isinstance(outcome, str) or folds else outcome
+        if other is not None and folds and not isinstance(outcome, str):
+            found[other.id] = folded(outcome, found.get(other.id) or other, settings, now)
     return found
 
 

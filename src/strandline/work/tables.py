@@ -45,7 +45,7 @@ from strandline.work.entries import (
 )
 from strandline.work.lease_clock import boot_id, boot_us
 from strandline.work.rotation import LATER
-from strandline.work.rules import DEAD, Moment
+from strandline.work.rules import DEAD, Key, Moment
 
 KEYS_LOCKED_MAX: Final = 100
 """An add of more keys locks the journal's adds instead: a server has room for some thousands of locks."""
@@ -57,9 +57,6 @@ ALIKE_MIN: Final = 10
 _TRIES: Final = 100
 _NUMBERS: Final = 44
 """Bits of the range of numbers that each set has."""
-
-Key = tuple[bytes, bytes]
-"""A key as the tables know it: its hash, and the encoded key."""
 
 
 class JournalState(NamedTuple):
@@ -406,8 +403,10 @@ class Tables:
         return sorted(ClaimRef(row.id, row.fence, row.slot) for row in mine if row.status == PROCESSING)
 
     def _put_in(self, tx: Transaction, look: JournalState, keys: Iterable[Key]) -> int | None:
-        """Put entries that waited behind these keys into the order; return when the first of them is due."""
+        """Put entries that waited behind these keys alone into the order; return when the first of them is due."""
         waiting = [row for row in self._behind(tx, keys) if row.place == BEHIND]
+        held = self._held_back(tx, waiting, ())
+        waiting = [row for row in waiting if row.id not in held]
         self._reorder(tx, [(row, rules.placed(row, look.now)) for row in waiting])
         return min((row.date for row in waiting), default=None)
 
@@ -416,6 +415,17 @@ class Tables:
         if not wanted or not tx.rows(self.named("any_behind"), (self.journal,)):
             return []
         return self._steady(tx, lambda: self._found_behind(tx, wanted), None)
+
+    def _held_back(self, tx: Transaction, waiting: Sequence[EntryRow], ended: Collection[int]) -> set[int]:
+        """Return which entries go on waiting behind others of their keys. `ended`: entries whose claims end now.
+
+        The entries that wait are locked, so of two claims that end at once the later one finds the other ended.
+        """
+        if not waiting:
+            return set()
+        family = self.of_hashes(tx, {row.hash for row in waiting})
+        running = [row for row in family if row.status == PROCESSING and row.id not in ended]
+        return {row.id for row in waiting if rules.held_back(row, running)}
 
     def _found_behind(self, tx: Transaction, keys: Collection[Key]) -> list[EntryRow]:
         marks = {mark_of(hash_) for hash_, _ in keys}
@@ -446,29 +456,36 @@ class Tables:
         if removed:
             reached("work.expired_behind_one_that_ends")
         behind = {(row.hash, row.key): row for row in waiting if not rules.expired(row, look.now)}
-        again, waiting_again, dead = [], [], []
-        folds: list[tuple[EntryRow, EntryRow]] = []
+        held = self._held_back(tx, list(behind.values()), {one.row.id for one in ended})
+        waiting_again, dead = [], []
+        folds: dict[int, list[EntryRow]] = {}
         for row, outcome, reason in ended:
             other = behind.get((row.hash, row.key))
             if isinstance(outcome, str):
                 removed.append(row)
                 if outcome == DEAD:
                     dead.append((row._replace(counter=min(row.counter + 1, rules.COUNTER_MAX)), reason))
-                if other is not None:
-                    reached("work.let_in_behind_a_dead_or_expired_one")
-                    again.append((other, rules.placed(other, look.now)))
-            elif other is not None:
-                folds.append((outcome, other))
+            elif other is not None and rules.waits_for(other, row, settings):
+                folds.setdefault(other.id, []).append(outcome)
             else:
                 waiting_again.append(outcome)
-        data = self._data(tx, [row for row, _ in dead] + [row for fold in folds for row in fold])
+        folded = [row for row in behind.values() if row.id in folds]
+        gone = [*folded, *(row for rows in folds.values() for row in rows)]
+        data = self._data(tx, [row for row, _ in dead] + gone)
         self._bury(tx, look, [(row._replace(data=data[row.id]), reason) for row, reason in dead])
-        full = [tuple(row._replace(data=data[row.id]) for row in fold) for fold in folds]
-        self._remove(tx, [*removed, *(row for fold in folds for row in fold)])
-        if full:
+        self._remove(tx, [*removed, *gone])
+        written = []
+        for row in folded:
             reached("work.folded_into_the_one_behind")
-        self._write(tx, look, [rules.folded(row, other, settings, look.now) for row, other in full])
-        self._reorder(tx, again)
+            both = row._replace(data=data[row.id])
+            for one in folds[row.id]:
+                both = rules.folded(one._replace(data=data[one.id]), both, settings, look.now)
+            written.append(rules.placed(both, look.now, behind=row.id in held))
+        self._write(tx, look, written)
+        again = [row for row in behind.values() if row.id not in folds and row.id not in held]
+        if again:
+            reached("work.let_in_behind_a_dead_or_expired_one")
+        self._reorder(tx, [(row, rules.placed(row, look.now)) for row in again])
         tx.many(self.named("wait_again"), [(row.id, row.status, row.counter, row.retry_date) for row in waiting_again])
         self._insert_order(tx, waiting_again)
         return [row for row, _ in dead]
@@ -522,10 +539,10 @@ class Tables:
         if lease is not None and lease <= moment.lease_now:
             family = self.of_hashes(tx, {row.hash for row in rows})
             over = [row for row in family if row.status == PROCESSING and rules.lease_over(row, moment)]
-            ids = {(row.hash, row.key): row.id for row in over}
+            keys = {(row.hash, row.key) for row in over}
             behind = {
-                ids[row.hash, row.key]: row
-                for row in self.with_data(tx, self._found_behind(tx, ids))
+                (row.hash, row.key): row
+                for row in self.with_data(tx, self._found_behind(tx, keys))
                 if not rules.expired(row, moment.now)
             }
             if behind:
