@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.group import processor
+from strandline.group import turn
 from strandline.servers.postgres import PostgresServer
 from tests.group.target_rooms import PostgresRoom, SqliteRoom, Stage
 
@@ -18,7 +18,7 @@ ACCOUNTS = [(1, "anna", 10), (2, "bert", 20), (3, None, None)]
 @pytest.fixture
 def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step is a transaction of its own, as it is where not all of a group is on one SQL target."""
-    monkeypatch.setattr(processor, "SEGMENTS", False)
+    monkeypatch.setattr(turn, "SEGMENTS", False)
 
 
 @pytest.fixture(scope="session")

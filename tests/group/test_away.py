@@ -25,8 +25,7 @@ import apsw
 import pytest
 
 from strandline.errors import LeaseLost, Unavailable
-from strandline.group import advance, fences
-from strandline.group import processor as processors
+from strandline.group import advance, fences, turn
 from strandline.group.checks import ask
 from strandline.group.core.parts import Recipe
 from strandline.group.definition import Group
@@ -445,7 +444,7 @@ def test_more_groups_than_the_look_ahead_run_beside_one_that_waits(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is listed with the lease, with its place; whoever takes over then knows it."""
-    for module in (advance, processors):
+    for module in (advance, turn):
         monkeypatch.setattr(module, "LOOK_AHEAD", 4)
     targets = {"shop": world.shop.url, "also": world.shop.url}
     submitter, groups = world.groups(targets=targets), world.groups(targets=targets, lease_s=1)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from strandline.errors import Unavailable
-from strandline.group import processor
+from strandline.group import turn
 from strandline.group.checks import affected_rows_equal, ask, is_true
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
@@ -101,7 +101,7 @@ def test_one_transaction_is_the_same_as_step_by_step(world: World, monkeypatch: 
     """In one order of steps: where branches run side by side, step by step another one may fail first."""
     found: list[list[Any]] = []
     for segments in (True, False):
-        monkeypatch.setattr(processor, "SEGMENTS", segments)
+        monkeypatch.setattr(turn, "SEGMENTS", segments)
         world.shop.execute("DELETE FROM account")
         for row in ACCOUNTS:
             world.shop.execute("INSERT INTO account VALUES ($1, $2, $3)", row)

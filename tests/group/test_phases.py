@@ -322,7 +322,7 @@ def test_a_processor_that_is_stopped_brings_to_an_end_what_runs(here: World) -> 
 @pytest.mark.req("G74", "G63")
 def test_no_group_waits_for_the_next_look_of_its_processor(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Submitted before it starts, or while it runs: whatever makes it go on wakes the processor."""
-    monkeypatch.setattr("strandline.group.processor.TICK_S", 60.0)
+    monkeypatch.setattr("strandline.group.turn.TICK_S", 60.0)
     began = time.monotonic()
     assert here.run(transfer("before", 1, 2, 1), transfer("behind", 1, 2, 1)).state == "committed"
     with Running(here.plain):

@@ -11,7 +11,7 @@ import pytest
 
 from strandline.errors import NotInvertible
 from strandline.group import plan as plans
-from strandline.group import processor
+from strandline.group import turn
 from strandline.group.checks import affected_rows_equal, ask
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
@@ -238,7 +238,7 @@ def randomly(rng: random.Random, id_: str) -> Group:
 def test_segments_are_the_same_as_step_by_step(world: World, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     found: list[list[Any]] = []
     for together in (True, False):
-        monkeypatch.setattr(processor, "SEGMENTS", together)
+        monkeypatch.setattr(turn, "SEGMENTS", together)
         groups, rng = groups_on_two(world), random.Random(11)
         for n in range(times):
             groups.submit(randomly(rng, f"{together}{n}"))

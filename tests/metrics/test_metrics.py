@@ -156,7 +156,7 @@ def test_a_list_counts_its_events(s: Strandline, counted: Metrics) -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_groups(s: Strandline, counted: Metrics, tmp_path: Path, at_once: bool, monkeypatch: Any) -> None:
-    monkeypatch.setattr("strandline.group.processor.SEGMENTS", at_once)
+    monkeypatch.setattr("strandline.group.turn.SEGMENTS", at_once)
     _account(tmp_path / "shop.db")
     groups = s.groups(targets={"shop": f"sqlite:{tmp_path}/shop.db"}, retries=0)
     good, bad = Group("good"), Group("bad")

@@ -150,7 +150,7 @@ def test_reads_and_appends_of_asyncio(s: Strandline, tmp_path: Path, spans: Span
 def test_steps_of_groups_and_claims_of_work(
     s: Strandline, tmp_path: Path, spans: Spans, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.group.processor.SEGMENTS", at_once)
+    monkeypatch.setattr("strandline.group.turn.SEGMENTS", at_once)
     (tmp_path / "shop.db").touch()
     groups = s.groups(targets={"shop": f"sqlite:{tmp_path}/shop.db"})
     group = Group("g")

@@ -36,7 +36,7 @@ from strandline.group.tries import Tries
 from strandline.journal.journal import Journal
 
 if TYPE_CHECKING:
-    from strandline.group.processor import Turn
+    from strandline.group.turn import Turn
 
 SECOND_US: Final = 1_000_000
 _logger: Final = logging.getLogger("strandline.group")

@@ -8,7 +8,9 @@ before it is in the log is known by the step's barrier row: whoever resumes runs
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from threading import Lock, RLock
 from typing import Final
@@ -27,6 +29,8 @@ from strandline.values.events import Event
 
 APPEND_BYTES: Final = 3 * 2**18
 TAG: Final = "strandline.group"
+LOADING_MAX: Final = 8
+"""Threads that load histories side by side."""
 
 
 class GroupRecord:
@@ -128,6 +132,32 @@ def load(journal: Journal, id_: str) -> History | None:
     return folded(
         id_, ((HistoryEvent(event.seq_nr, event.type, event.payload), event.life, event.timestamp) for event in read)
     )
+
+
+def load_all(
+    pool: ThreadPoolExecutor, load_one: Callable[[str], History | None], ids: Iterable[str]
+) -> dict[str, History | None]:
+    """Load histories, with the help of such threads of a pool as have nothing else to do."""
+    wanted, found = deque(dict.fromkeys(ids)), dict[str, History | None]()
+
+    def load_some() -> None:
+        while wanted:
+            try:
+                id_ = wanted.popleft()
+            except IndexError:  # another thread has taken the last one
+                return
+            found[id_] = load_one(id_)
+
+    helpers = [pool.submit(load_some) for _ in range(min(LOADING_MAX, len(wanted) // LOADING_MAX))]
+    try:
+        load_some()
+    finally:
+        wanted.clear()
+        running = [one for one in helpers if not one.cancel()]
+        wait(running)
+    for one in running:
+        one.result()
+    return found
 
 
 def event_of(entry: HistoryEvent) -> Event:
