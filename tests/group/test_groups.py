@@ -388,6 +388,23 @@ def test_must_not_exist(world: World, text: str, alone: bool) -> None:
     assert world.accounts() == [*ACCOUNTS, (7, "new", 7)]
 
 
+@pytest.mark.req("G40", "S21")
+def test_must_not_exist_of_a_row_that_nothing_saves(world: World) -> None:
+    """A change that cannot be undone by rewriting is still looked at; one whose rows nobody can name is refused."""
+    key = " ON CONFLICT (id) DO UPDATE SET id = excluded.id, amount = 1 WHERE account.amount > 0"
+    more: dict[str, Any] = {"target": "shop", "must_not_exist": True, "irreversible": True}
+    for number, state in ((7, "committed"), (1, "aborted")):
+        g = Group(f"g{number}")
+        g.insert("x", f"INSERT INTO account VALUES ({number}, 'new', 7){key}", **more)
+        assert world.run(g).state == state
+    assert world.accounts() == [*ACCOUNTS, (7, "new", 7)]
+    world.shop.execute("CREATE UNIQUE INDEX names ON account (name)")
+    odd = Group("odd")
+    odd.insert("x", "INSERT INTO account VALUES (8, 'new', 8) ON CONFLICT (name) DO UPDATE SET amount = 1", **more)
+    with pytest.raises(InvalidInput, match="it is not known which rows this statement names"):
+        world.groups().submit(odd)
+
+
 # ---------------------------------------------------------------- values and data
 
 

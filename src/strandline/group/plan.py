@@ -529,7 +529,9 @@ def _tells(made: Plan, exists: bool) -> bool:
     """Return whether the target can tell from a statement if its rows were there."""
     if made.undo in ("update", "delete") and made.statement.dialect != "cassandra":
         return True
-    return made.before is not None or (made.undo == "insert" and not exists and bool(made.statement.shape.rows))
+    shape = made.statement.shape
+    plain = made.undo == "insert" and bool(shape.rows) and shape.conflict != "update"
+    return made.before is not None or (plain and not exists)
 
 
 def _longest(path: tuple[str, ...], one: Planned, offers: list[Offer]) -> str:

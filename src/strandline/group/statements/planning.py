@@ -101,12 +101,16 @@ class _ChangePlanner:
     def _look_at_conflict(self, shape: Shape) -> None:
         if shape.conflict != "update":
             return
-        if shape.conflict_on is None or {self._column(name) for name in shape.conflict_on} != set(self._table.key):
+        if not self._conflicts_on_the_key():
             self._obstacle("ON CONFLICT on anything but the key")
         elif shape.rows is None or self._key_rows() is None:
             self._obstacle("ON CONFLICT DO UPDATE where the keys are not written in VALUES")
         elif shape.volatile_rows:
             self._obstacle("a value of its rows may be another one the next time: bind a value")
+
+    def _conflicts_on_the_key(self) -> bool:
+        named = self._shape.conflict_on
+        return named is not None and {self._column(name) for name in named} == set(self._table.key)
 
     def _obstacle(self, text: str) -> None:
         self._obstacles.append(StatementProblem("not_invertible", text))
@@ -115,10 +119,13 @@ class _ChangePlanner:
 
     def _before(self, columns: tuple[str, ...]) -> Template | None:
         shape, kind = self._shape, self._statement.kind
-        if self._obstacles or self._problems:
+        if self._problems:
             return None
-        if kind == "insert":
-            return self._before_insert(columns) if shape.conflict == "update" else None
+        if kind == "insert":  # also where it cannot be undone: `must_not_exist` looks for its rows
+            known = shape.conflict == "update" and self._conflicts_on_the_key() and not shape.volatile_rows
+            return self._before_insert(columns) if known and self._key_rows() is not None else None
+        if self._obstacles:
+            return None
         prefix = (shape.prefix, " ") if shape.prefix.parts else ()
         where = (" WHERE (", shape.where, ")") if shape.where is not None else ()
         return joined(*prefix, texts.select(columns, shape.place, shape.reference, self._cast), *where)
