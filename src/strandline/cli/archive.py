@@ -12,7 +12,7 @@ from strandline.cli.arguments import confirm, time_of
 from strandline.cli.options import Options
 from strandline.cli.output import bytes_text, note
 from strandline.cli.record import Yes
-from strandline.cli.spark_page import SparkPageOption
+from strandline.cli.spark_job import SparkPageOption
 from strandline.cli.stopping import stopped_in_order
 from strandline.clock import time_text
 from strandline.errors import counted, invalid

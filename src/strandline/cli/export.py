@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,9 +9,7 @@ import typer
 
 from strandline.cli.arguments import pairs
 from strandline.cli.options import Options
-from strandline.cli.output import note
-from strandline.cli.spark_page import SparkPageOption
-from strandline.cli.stopping import stopped_in_order
+from strandline.cli.spark_job import MasterOption, SparkPageOption, spark_job
 from strandline.errors import counted
 
 
@@ -34,9 +31,7 @@ def export(
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="An option of the format's writer.")
     ] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
-    ] = None,
+    master: MasterOption = None,
     spark_ui: SparkPageOption = False,
 ) -> None:
     """Copy events for analysts, in any format that Spark writes.
@@ -50,16 +45,10 @@ def export(
     options.connect().close()
     from strandline.pipeline.exporting import export as write
 
-    if not options.json:
-        note("starting Spark …")
-    stop = threading.Event()
-    target = options.target()
-    url = target.pop("url", None)
-    with stopped_in_order(stop.set, "what is being written"):
+    with spark_job(options, master, "what is being written") as job:
         done = write(
-            url, path, format=format_, partition_by=partition_by or (), payload_schema=payload_schema,
-            entity_type=entity_type, types=types, tags=tags, writer_options=given, **target, stop=stop, master=master,
-            **options.settings,
+            path=path, format=format_, partition_by=partition_by or (), payload_schema=payload_schema,
+            entity_type=entity_type, types=types, tags=tags, writer_options=given, **job,
         )  # fmt: skip
     if done.increment is None:
         options.tell(asdict(done), f"nothing new for {done.path}")

@@ -25,8 +25,7 @@ from strandline.cli.output import (
     table,
 )
 from strandline.cli.record import Yes
-from strandline.cli.spark_page import SparkPageOption
-from strandline.cli.stopping import stopped_in_order
+from strandline.cli.spark_job import MasterOption, SparkPageOption, spark_job
 from strandline.clock import seconds_text, time_text
 from strandline.errors import Corrupt, Unavailable, counted, invalid, shown
 from strandline.pipeline.progress import Progress
@@ -40,9 +39,7 @@ if TYPE_CHECKING:
 def run(
     options: Options,
     once: Annotated[bool, typer.Option("--once", help="Carry up to now, then end.")] = False,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
-    ] = None,
+    master: MasterOption = None,
     create: Annotated[bool, typer.Option("--create", help="Make the journal if it is not there.")] = False,
     metrics: MetricsOption = None,
     spark_ui: SparkPageOption = False,
@@ -54,13 +51,13 @@ def run(
     options.connect(create=create).close()  # what is wrong with log or store is told before Spark is started
     from strandline.pipeline.replicate import run as carry
 
-    if not options.json:
-        note("starting Spark …")
-    stop = threading.Event()
-    in_order = stopped_in_order(stop.set, "the batch in hand")
-    with measured(options, metrics), display_for(json=options.json) as display, in_order:
-        guard = Guard(display.show, stop)
-        done = carry(**options.target(), once=once, progress=guard, stop=stop, master=master, **options.settings)
+    with (
+        measured(options, metrics),
+        spark_job(options, master, "the batch in hand") as job,
+        display_for(json=options.json) as display,
+    ):
+        guard = Guard(display.show, job["stop"])
+        done = carry(**job, once=once, progress=guard)
     guard.raise_if_unread()
     if not options.json:
         reached = f"; all recorded up to {time_text(done.strandline)} is in the store" if done.strandline else ""
@@ -143,9 +140,7 @@ def _text(value: Any) -> str:
 def rebuild(
     options: Options,
     tag: Annotated[str, typer.Option("--tag", metavar="TAG", help="The tag whose view is rebuilt.")],
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
-    ] = None,
+    master: MasterOption = None,
     spark_ui: SparkPageOption = False,
 ) -> int:
     """Rebuild a tag's view in place, on Spark.
@@ -161,13 +156,8 @@ def rebuild(
     options.connect().close()
     from strandline.pipeline.tag_rebuild import rebuild_tag
 
-    if not options.json:
-        note("starting Spark …")
-    stop = threading.Event()
-    target = options.target()
-    url = target.pop("url", None)
-    with stopped_in_order(stop.set, "what is being mended"):
-        found = rebuild_tag(url, name, **target, stop=stop, master=master, **options.settings)
+    with spark_job(options, master, "what is being mended") as job:
+        found = rebuild_tag(tag=name, **job)
     if options.json:
         emit({"tag": name, **asdict(found)})
         return _exit_code(found)

@@ -20,7 +20,7 @@ from strandline.cli.importing import object_of
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
-from strandline.cli.spark_page import SparkPageOption
+from strandline.cli.spark_job import MasterOption, SparkPageOption
 from strandline.cli.stopping import stopped_in_order
 from strandline.cli.verbs import Noun, ShellParameter, Values, Verb, command, number
 from strandline.clock import seconds_text, time_text
@@ -39,9 +39,6 @@ INSTANCES_MAX = 1024
 COMMAND = "import sys; from strandline_command import main; sys.exit(main())"
 KILLED = 128
 """Exit codes from here on are those of signals."""
-MasterOption = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
-]
 
 
 def run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +10,7 @@ import typer
 
 from strandline.cli.options import Options
 from strandline.cli.output import console, emit, note, say, table
-from strandline.cli.spark_page import SparkPageOption
-from strandline.cli.stopping import stopped_in_order
+from strandline.cli.spark_job import MasterOption, SparkPageOption, spark_job
 from strandline.errors import Corrupt, counted, invalid
 from strandline.urls import masked
 
@@ -31,9 +29,7 @@ def reconcile(
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Also write a page with a picture.")
     ] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
-    ] = None,
+    master: MasterOption = None,
     spark_ui: SparkPageOption = False,
 ) -> int:
     """Compare log, store and views, on Spark; name every difference.
@@ -47,11 +43,8 @@ def reconcile(
     options.connect().close()
     from strandline.pipeline.reconciling import reconcile as compare
 
-    if not options.json:
-        note("starting Spark …")
-    stop = threading.Event()
-    with stopped_in_order(stop.set, "what is being compared"):
-        report = compare(**options.target(), repair=repair, sample=share, stop=stop, master=master, **options.settings)
+    with spark_job(options, master, "what is being compared") as job:
+        report = compare(**job, repair=repair, sample=share)
     if html is not None:
         from strandline.reconcile.page import page_of
 
