@@ -194,7 +194,7 @@ def test_what_is_missing_is_named(world: World) -> None:
         "aborted",
         "recipe_error",
     )
-    assert "NotFound.code" in early.detail
+    assert "nothing before this group in its stream loads" in early.detail
     assert "'shop'" in early.detail
     assert "'nothing'" in late.detail
     assert "known are: value" in late.detail

@@ -67,7 +67,7 @@ class Messages:
             return handler.removeprefix(WORK)
         name = code_named(handler) or handler
         code = self._drive.history.code.get(name)
-        missing = f"NotFound.code: nothing before this group in its stream loads {name!r} (load_code)"
+        missing = f"nothing before this group in its stream loads {name!r}: groups.load_code({name!r}, VERSION)"
         return HandlerAnswer(None, missing) if code is None else box_of(code)
 
     def _is_own(self, handler: str) -> bool:
