@@ -271,7 +271,7 @@ def text_of(error: BaseException) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 broker`, `3 brokers`."""
+    """Return `1 broker`, `3 brokers`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 

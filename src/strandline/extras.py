@@ -83,7 +83,7 @@ def lacking(extra: str) -> list[str]:
 
 
 def check(extra: str, *modules: str) -> None:
-    """`Unsupported.not_installed` where a module of an extra cannot be imported."""
+    """Raise `Unsupported.not_installed` where a module of an extra cannot be imported."""
     missing = [name for name in modules if not _found(name)]
     if missing:
         raise absent(extra, *missing)

@@ -45,7 +45,7 @@ def check_takes(handler: Callable[..., Any], count: int, field: str, allowed: st
 
 
 def check_ran(result: object) -> None:
-    """`TypeError` if what a handler returned is still to be run, as a lambda around an async function does."""
+    """Raise `TypeError` if what a handler returned is still to be run, as a lambda around an async function does."""
     if result is None or not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
         return
     close = getattr(result, "close", None)

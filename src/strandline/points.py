@@ -145,6 +145,6 @@ told: Callable[[str], None] | None = None
 
 
 def reached(point: str) -> None:
-    """This thread is at a named place."""
+    """Tell that this thread is at a named place."""
     if told is not None:
         told(point)

@@ -22,7 +22,7 @@ from strandline.values.tuples import new_tuple
 
 
 class Pointer(NamedTuple):
-    """How far a partition is in the store. `offset` -1, `timestamp` 0: nothing yet."""
+    """The place up to which a partition is in the store. `offset` -1, `timestamp` 0: nothing yet."""
 
     partition: int
     offset: int = -1

@@ -222,7 +222,7 @@ def parse_setting(name: str, text: str) -> Any:
 
 
 def check_clock(clock: Callable[[], int]) -> None:
-    """`Unsupported.clock` for a clock that cannot be right."""
+    """Raise `Unsupported.clock` for a clock that cannot be right."""
     now = clock()
     if not CLOCK_LEAST_US <= now < CLOCK_MOST_US:
         raise Unsupported(

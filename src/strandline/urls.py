@@ -60,7 +60,7 @@ class HostPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Where one back-end is."""
+    """A URL in its parts: it says where one back-end is."""
 
     scheme: str
     path: Path | None = None
@@ -80,7 +80,7 @@ class Url:
 
 
 class Urls(NamedTuple):
-    """Where log and store are."""
+    """The URLs of a journal: of its log, its store, and what may be elsewhere."""
 
     log: Url
     store: Url

@@ -77,7 +77,7 @@ class DatabaseCopy:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where a partition of the copied log begins and ends."""
+    """The beginning and the end of a partition of the copied log."""
 
     oldest: int
     newest: int

@@ -53,7 +53,7 @@ DAMAGES_MAX: Final = 1000
 
 
 class Damage(NamedTuple):
-    """Something that is not as it was written."""
+    """A part of a journal that is not as it was written."""
 
     place: str
     """The table, file or partition."""

@@ -100,7 +100,7 @@ def _made(folder: Path) -> bool:
 
 
 def check_empty(folder: Path) -> None:
-    """`InvalidInput.not_empty` unless a path is a folder with nothing in it."""
+    """Raise `InvalidInput.not_empty` unless a path is a folder with nothing in it."""
     try:
         names = sorted(path.name for path in folder.iterdir())
     except NotADirectoryError:

@@ -57,7 +57,7 @@ def time_of(text: str | None, field: str, clock: Callable[[], int] = now_us) -> 
 
 
 def expiry(text: str | None) -> timedelta | Keep | None:
-    """`30d`, `12h`, `15m`, `45s`, or `none`; left out: as it is."""
+    """Parse `30d`, `12h`, `15m`, `45s`, or `none`; left out: as it is."""
     if text is None:
         return KEEP
     if text == "none":
@@ -71,7 +71,7 @@ def expiry(text: str | None) -> timedelta | Keep | None:
 
 
 def pairs(texts: list[str] | None, field: str, *, code: str) -> dict[str, str]:
-    """`NAME=VALUE`, any number of them; the last of a name counts."""
+    """Parse `NAME=VALUE`, any number of them; the last of a name counts."""
     found = {}
     for text in texts or ():
         name, equals, value = text.partition("=")

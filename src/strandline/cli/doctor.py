@@ -44,7 +44,7 @@ MEMORY_BYTES_ADVISED = 2 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `missing` is optional; `wrong` must be mended."""
+    """The result of one check. `missing` is optional; `wrong` must be mended."""
 
     name: str
     state: State

@@ -151,7 +151,7 @@ def of_system(error: Exception) -> StrandlineError | None:
 
 
 def refuse_bad_text(argv: Sequence[str]) -> None:
-    """`InvalidInput.invalid_unicode` for an argument that is not UTF-8."""
+    """Raise `InvalidInput.invalid_unicode` for an argument that is not UTF-8."""
     for place, argument in enumerate(argv, 1):
         try:
             argument.encode()

@@ -50,7 +50,7 @@ def masked(text: str, *, ours: bool = False) -> str:
 
 
 def refuse_tokens(argv: Iterable[str]) -> None:
-    """`InvalidInput.secret_in_argv` for an access token: every process of the machine can read it there."""
+    """Raise `InvalidInput.secret_in_argv` for an access token: every process of the machine can read it there."""
     for place, argument in enumerate(argv, 1):
         if TOKEN.fullmatch(argument):
             raise InvalidInput(

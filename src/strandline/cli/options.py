@@ -92,7 +92,7 @@ class Options:
         return f"`strandline {words}{places}`"
 
     def target(self) -> dict[str, Any]:
-        """`url=`, or `log=` and `store=`, for a call that takes them; `InvalidInput.url_incomplete` without."""
+        """Return `url=`, or `log=` and `store=`, for a call that takes them; `InvalidInput.url_incomplete` without."""
         if not self.places:
             raise InvalidInput(
                 "--url: missing; allowed a URL, e.g. sqlite:FOLDER",

@@ -59,7 +59,7 @@ def servers(
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Once: a second Ctrl-C would leave behind what the first one is about to remove."""
+    """End once: a second Ctrl-C would leave behind what the first one is about to remove."""
     for ends in _ENDS:
         signal.signal(ends, signal.SIG_IGN)
     raise KeyboardInterrupt

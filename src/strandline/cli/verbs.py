@@ -22,7 +22,7 @@ Values = Mapping[str, Any]
 
 
 class ShellParameter(NamedTuple):
-    """How a shell gives a parameter."""
+    """The form in which a shell gives a parameter."""
 
     metavar: str
     help: str

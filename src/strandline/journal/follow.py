@@ -19,14 +19,14 @@ from strandline.values.keys import key_partition
 
 
 class _FoldedHead(NamedTuple):
-    """How far the log was folded, and what the key's head was there."""
+    """The place up to which the log was folded, and the key's head there."""
 
     offset: int
     head: Head
 
 
 class JournalCursor:
-    """One journal. Threads that use it at once may fold something twice."""
+    """A reader of one journal, which remembers where it is. Threads that use it at once may fold something twice."""
 
     def __init__(self, reader: JournalReader, key: str) -> None:
         self._reader, self._key = reader, key

@@ -125,7 +125,7 @@ class Hold:
         partition.held[self.pointer.offset] += 1
 
     def fold(self, key: str, to: int) -> FoldedKey | None:
-        """As `HeadsCache.fold`, on what is held, without waiting."""
+        """Fold as `HeadsCache.fold` does, on what is held, without waiting."""
         return self._partition.known(key, self.pointer.offset, self.state, to)
 
     def when(self, offset: int, tell: Callable[[], None]) -> None:
@@ -243,7 +243,7 @@ class _FollowedLog:
             self._wanted.set()
 
     def _own(self, record: Record) -> None:
-        """This process has recorded something."""
+        """Add what this process has recorded."""
         self._partitions[record.partition].add_own(record)
 
     def _cut(self) -> None:

@@ -314,7 +314,7 @@ class Journal:
         return self._reader.read(written, first, last, limit=most, backwards=backwards)
 
     def follower(self, key: Key | str) -> JournalCursor:
-        """For parts of this system that read on in one journal all the time."""
+        """Return a cursor, for parts of this system that read on in one journal all the time."""
         self._check()
         return JournalCursor(self._reader, checks.parse_key(key)[1])
 

@@ -187,7 +187,8 @@ class JournalReader:
 
 
 class Reading:
-    """One read under way: its plan, the number it wants next, how many it still wants, whether any was handed out.
+    """A read that is under way: its plan, the number it wants next, how many it still wants, whether any was handed
+    out.
 
     With `cut` it is a replay: the journal up to that offset and no further, less what was removed meanwhile. `given`:
     the caller has something of this plan already, so that no other may take its place.

@@ -50,7 +50,7 @@ _LENGTH: Final = Struct("<q")
 
 
 class Wanted(NamedTuple):
-    """Which events of a partition: up to offset `cut`, from timestamp `from_` up to and with `to`."""
+    """The wanted events of a partition: up to offset `cut`, from timestamp `from_` up to and with `to`."""
 
     partition: int
     cut: int
@@ -74,7 +74,7 @@ def replay_partition(
 
 
 class Replay:
-    """One replay under way."""
+    """A replay that is under way."""
 
     def __init__(self, reader: JournalReader, store: Store, wanted: Wanted) -> None:
         self._reader, self._store, self._wanted = reader, store, wanted

@@ -21,7 +21,7 @@ LAG_LOOKED_AT_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition: where its pointer is, and where its log begins and ends."""
+    """The status of a partition: its pointer, and where its log begins and ends."""
 
     partition: int
     pointer: int

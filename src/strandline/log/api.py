@@ -139,7 +139,7 @@ class ExactLog(Log, Protocol):
 
 
 class Follower(Protocol):
-    """Somebody who reads on in all partitions. Used by one thread."""
+    """A reader that reads on in all partitions. Used by one thread."""
 
     def poll(self, timeout_s: float) -> list[tuple[int, RecordPage]]:
         """Return the records after those given so far, without values, by partition; none after `timeout_s`.

@@ -92,7 +92,7 @@ class _PendingAppend:
 
 
 class _AwaitedAppend(_PendingAppend):
-    """One that a thread waits for. `woken` is released when it is answered."""
+    """An append that a thread waits for. `woken` is released when it is answered."""
 
     def __init__(self, drafts: Sequence[ActionDraft], timeout_s: float) -> None:
         super().__init__(drafts, timeout_s)
@@ -105,7 +105,7 @@ class _AwaitedAppend(_PendingAppend):
 
 
 class _PromisedAppend(_PendingAppend, Generic[T]):
-    """One whose future is told what `outcome` makes of the answer."""
+    """An append whose future is told what `outcome` makes of the answer."""
 
     def __init__(self, draft: ActionDraft, timeout_s: float, outcome: Callable[[Recorded], T]) -> None:
         super().__init__((draft,), timeout_s)
@@ -331,7 +331,7 @@ class Committer:
             self._pass_on(call)
 
     def _pass_on(self, call: _PendingAppend) -> None:
-        """This call's caller goes on: the next one may, too. The lock is held."""
+        """Let the next caller go on, as this call's caller does. The lock is held."""
         if call.following is not None:
             call.following.wake()
         if self._waking is call:
@@ -474,7 +474,7 @@ def _started(name: str, step: Callable[[], float | None]) -> _Helper:
 
 
 def unchanged(recorded: Recorded) -> Recorded:
-    """For a future that is told the answer as it is."""
+    """Return the answer as it is, for a future that is told that."""
     return recorded
 
 

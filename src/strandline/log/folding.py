@@ -17,7 +17,7 @@ HEAD_DAMAGED: Final = Recorded(None)
 
 
 class PartitionEnd(NamedTuple):
-    """Where a partition ends: its newest offset, and that record's timestamp."""
+    """The end of a partition: its newest offset, and that record's timestamp."""
 
     offset: int
     timestamp: int

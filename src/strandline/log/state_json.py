@@ -43,6 +43,6 @@ def state_digest(key: str, text: str, *beside: int | None) -> int:
 
 
 def check_state(digest: int | None, key: str, text: str, *beside: int | None) -> None:
-    """`DamagedHead` if a state has another digest than this one."""
+    """Raise `DamagedHead` if a state has another digest than this one."""
     if digest is not None and digest != state_digest(key, text, *beside):
         raise DamagedHead

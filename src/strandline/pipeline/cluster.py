@@ -42,7 +42,8 @@ class ClusterWatch:
         self._warnings = RepeatedWarnings(_logger)
 
     def check(self, *, waits: bool = False) -> None:
-        """`Unavailable.away` if no master can be reached for a while. `waits`: there is work that needs an executor."""
+        """Raise `Unavailable.away` if no master can be reached for a while. `waits`: there is work that needs an
+        executor."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_EVERY_S:
             return
@@ -64,7 +65,7 @@ class ClusterWatch:
 
 
 def check_there(master: str) -> None:
-    """`Unavailable.away` if no master can be reached now."""
+    """Raise `Unavailable.away` if no master can be reached now."""
     masters = addresses(master)
     if masters and not answers(masters):
         raise _away(master, "")

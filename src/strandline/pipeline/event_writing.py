@@ -112,7 +112,7 @@ class EventsWriter(DataSourceArrowWriter):
 
 
 def check_columns(schema: StructType) -> None:
-    """`InvalidInput.schema` if a DataFrame's columns are not those of events."""
+    """Raise `InvalidInput.schema` if a DataFrame's columns are not those of events."""
     names = [field.name for field in schema.fields]
     wrong = [f"no column {name}" for name in NEEDED if name not in names]
     for each in schema.fields:

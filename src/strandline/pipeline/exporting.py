@@ -149,7 +149,7 @@ def _translated(call: Any) -> Any:
 
 
 class ExportRun:
-    """One run: the events since the last one."""
+    """The run of an export: the events since the last one."""
 
     def __init__(
         self,

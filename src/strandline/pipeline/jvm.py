@@ -53,7 +53,7 @@ class JvmUnwanted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Where the JVM listens for this process, on loopback, and what it must be told."""
+    """The port of the JVM for this process, on loopback, and what it must be told."""
 
     port: int
     secret: str
@@ -61,7 +61,7 @@ class Gateway:
 
     @classmethod
     def of_pyspark(cls, gateway: Any) -> Gateway:
-        """That of a JVM which PySpark has started, by Spark's own scripts."""
+        """Return the gateway of a JVM which PySpark has started, by Spark's own scripts."""
         told = gateway.gateway_parameters
         return cls(told.port, told.auth_token, gateway.proc)
 

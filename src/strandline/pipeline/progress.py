@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class PartitionProgress(NamedTuple):
-    """How far a partition is: offsets of its pointer and of its newest action, -1 where there is none."""
+    """The progress of a partition: offsets of its pointer and of its newest action, -1 where there is none."""
 
     partition: int
     pointer: int
@@ -21,7 +21,7 @@ class PartitionProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One batch, and where the pipeline stands after it."""
+    """A batch, and where the pipeline stands after it."""
 
     batch: int
     """Batches since the start of the run, from 1."""

@@ -172,7 +172,7 @@ def begin(s: Strandline, projection: Projection, ranges: int | None, *, allow_de
 
 
 def _check_deleted(store: Store, entity_type: str) -> None:
-    """`InvalidInput.deleted_events` if events of this type were deleted or purged, as far as heads tell."""
+    """Raise `InvalidInput.deleted_events` if events of this type were deleted or purged, as far as heads tell."""
     count = keys_cut_short(store, entity_type)
     if count:
         raise InvalidInput(

@@ -36,7 +36,8 @@ KEYS_MAX: Final = 1000
 
 @dataclass(frozen=True)
 class Selection:
-    """Which events, from where. Texts in sets: events of any of these; None: of all."""
+    """The events that are wanted, and the journal that has them. Texts in sets: events of any of these; None: of
+    all."""
 
     target: JournalRef
     entity_type: str | None = None

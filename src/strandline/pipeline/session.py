@@ -263,7 +263,7 @@ def end(wait_s: float = jvm.END_WAIT_S) -> None:
 
 
 def _stop_context() -> None:
-    """In this order nobody is left who would complain."""
+    """Stop the context, in an order in which nothing is left that would complain."""
     from pyspark import SparkContext
 
     with contextlib.suppress(Exception), warnings.catch_warnings():
@@ -368,7 +368,7 @@ def check(spark: SparkSession, stop: threading.Event | None = None) -> None:
 
 
 def check_python(spark: SparkSession) -> None:
-    """`Unsupported.spark_setup` if the workers of a session do not run this Python."""
+    """Raise `Unsupported.spark_setup` if the workers of a session do not run this Python."""
     if hasattr(spark, "_jsc"):
         _refuse(_other_pythons(spark.sparkContext, None), START_IT)
 

@@ -68,7 +68,7 @@ class PartFailure:
 
 
 class SparkBroke(Exception):
-    """Something of Spark's own failed."""
+    """Spark itself failed, and no task of ours."""
 
 
 class BatchPlanner(Protocol):
@@ -111,7 +111,8 @@ class Job(Protocol):
         positions by part, it plans up to there."""
 
     def rounds(self) -> Iterator[Sequence[int]]:
-        """For a run `once`: the ends to reach, one round after the other. The next is asked for when one is reached."""
+        """Yield, for a run `once`, the ends to reach, one round after the other. The next is asked for when one is
+        reached."""
 
     def unfinished(self, ends: Sequence[int]) -> list[int]:
         """Return the parts that are not there yet."""
@@ -215,7 +216,7 @@ def check_shared(s: Strandline, master: str | None) -> None:
 
 
 class Supervisor:
-    """One job at work."""
+    """The supervisor of one job."""
 
     def __init__(
         self,

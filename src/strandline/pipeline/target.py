@@ -39,7 +39,7 @@ _OPEN: dict[tuple[int, str], _Opened] = {}
 
 @dataclass(frozen=True, slots=True)
 class JournalRef:
-    """Where the log and the store are, as text that can travel."""
+    """The URLs of log and store, as text that can travel."""
 
     url: str | None = None
     log: str | None = None

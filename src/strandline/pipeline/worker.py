@@ -35,7 +35,7 @@ def python() -> str:
 
 
 def main(*arguments: str) -> None:
-    """Be `python -m pyspark.daemon ARGUMENTS`."""
+    """Run as `python -m pyspark.daemon ARGUMENTS`."""
     sys.argv[:] = ["pyspark.daemon", *arguments]
     sys.path.insert(0, str(Path.cwd()))  # as -m does
     fork_workers()

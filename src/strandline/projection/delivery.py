@@ -63,7 +63,7 @@ class Delivery:
         self._handler_tx: HandlerTransaction | None = None
 
     def break_off(self) -> None:
-        """From another thread: nothing that the handler does from now on is kept."""
+        """Break off, from another thread: nothing that the handler does from now on is kept."""
         if self._handler_tx is not None:
             self._handler_tx.break_off()
 
@@ -100,7 +100,7 @@ class Delivery:
     # ------------------------------------------------------------ ways of handing over
 
     def _exactly_once(self, batch: Sequence[Accepted], position: int) -> None:
-        """In transactions of `save_within_s` each; after one, a stop takes hold."""
+        """Hand over in transactions of `save_within_s` each; after one, a stop takes hold."""
         while batch:
             try:
                 done = self._transaction(batch, position, within_s=self._settings.save_within_s)

@@ -103,12 +103,12 @@ class HandlerTransaction:
         return bool(self._connection.info.transaction_status == _IN_ERROR)
 
     def end(self) -> None:
-        """No statement comes through any more."""
+        """End the transaction for its handler: no statement comes through any more."""
         with self._ending:
             self._ended = True
 
     def break_off(self) -> None:
-        """From another thread: end the statement that is under way, and undo all; whatever comes later is refused."""
+        """End, from another thread, the statement that is under way, and undo all; what comes later is refused."""
         with self._ending:
             if self._ended:
                 return

@@ -74,7 +74,7 @@ class HostConnection(Protocol):
     pointer_watch: PointerWatch
 
     def check(self) -> None:
-        """`InvalidInput.closed` once it was closed."""
+        """Raise `InvalidInput.closed` once it was closed."""
 
     def open_offsets(self, url: str | None) -> Offsets:
         """Open an offset store; the caller closes it."""
@@ -298,7 +298,7 @@ class Host:
         )
 
     def _next_look_s(self) -> float:
-        """Until requests are looked at again, or a range that failed may start again."""
+        """Return how long until requests are looked at again, or a range that failed may start again."""
         waits = [run.retry_at - time.monotonic() for run in self._runs]
         return min([LOOK_S, *(max(0.005, wait) for wait in waits if wait > -LOOK_S)])
 

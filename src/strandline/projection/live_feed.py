@@ -54,7 +54,7 @@ class Subscription:
         self._feed.begin_again(self.slices.partitions)
 
     def leave(self) -> None:
-        """Be fed no more. Twice is harmless."""
+        """Leave the feed. Twice is harmless."""
         self._feed.remove(self)
 
 
@@ -191,7 +191,8 @@ class LogFeed:
 
 
 class Ends:
-    """Where the log ends, as far as was heard. One that is not exact is followed: asked each time, it would be slow."""
+    """The ends of the log, as far as was heard. One that is not exact is followed: asked each time, it would be
+    slow."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -199,7 +200,7 @@ class Ends:
         self._follower = None if log.exact else cast(UnfoldedLog, log).follow(list(self.newest), lambda record: None)
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> None:
-        """Until a partition has something after its offset, or the time is up."""
+        """Wait until a partition has something after its offset, or the time is up."""
         if any(self.newest[partition] > offset for partition, offset in after.items()):
             return
         if self._follower is None:

@@ -45,7 +45,7 @@ class Liveness(Protocol):
         """Return when a host dies that says nothing more; None if time does not tell."""
 
     def close(self) -> None:
-        """This host ends."""
+        """Say that this host ends."""
 
 
 class HeartbeatLiveness:

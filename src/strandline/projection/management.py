@@ -50,7 +50,7 @@ LIMIT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RangeStatus:
-    """One range of a projection."""
+    """The status of one range of a projection."""
 
     lo: int
     hi: int

@@ -52,7 +52,7 @@ class ProjectionRow(NamedTuple):
 
 
 class SliceRequest(NamedTuple):
-    """Something that the owner of a slice is asked to do."""
+    """The request of an operator to the owner of a slice."""
 
     id: str
     asked: int
@@ -103,7 +103,7 @@ class OffsetStore:
 
     @contextmanager
     def closed_after(self) -> Iterator[OffsetStore]:
-        """For one use."""
+        """Lend the store for one use, then close it."""
         try:
             yield self
         finally:
@@ -186,7 +186,7 @@ class OffsetStore:
         return self._locked(begun)
 
     def _locked(self, change: Callable[[Transaction], ProjectionRow]) -> ProjectionRow:
-        """As if nobody else changed anything meanwhile."""
+        """Make a change as if nobody else changed anything meanwhile."""
         for _ in range(SERIALIZATION_TRIES):
             try:
                 with self.database.write(isolation="serializable") as tx:
@@ -443,7 +443,8 @@ def _changed(row: ProjectionRow, source: str) -> InvalidInput:
 
 
 def check_history(row: ProjectionRow, history_id: str) -> None:
-    """`SchemaMismatch.log_replaced` for a projection of another history: what it has done may not be what is there."""
+    """Raise `SchemaMismatch.log_replaced` for a projection of another history: what it has done may not be what is
+    there."""
     if row.history_id != history_id:
         raise SchemaMismatch(
             f"{row.name} was made from another history than the store's",

@@ -53,7 +53,7 @@ class RangeRunner:
         *,
         once: bool = False,
     ) -> None:
-        """With `once` it ends when it has come to the bound, and keeps its claim."""
+        """Begin a range. With `once` it ends when it has come to the bound, and keeps its claim."""
         self.projection, self._settings, self._watch = projection, projection.settings, watch
         self._state = state = RangeState(projection, claim, store, may_start)
         state.fed = None if feed is None else FedRange(feed, slices, state.wake.set)
@@ -215,7 +215,8 @@ class RangeRunner:
         return worked
 
     def _finish(self) -> None:
-        """Before the range is given back: hand over a list that waits for more, and save how far an idle range is."""
+        """Finish before the range is given back: hand over a list that waits for more, and save how far an idle range
+        is."""
         state = self._state
         if state.abandoned or state.lost:
             return

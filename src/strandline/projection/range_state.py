@@ -74,7 +74,7 @@ class RangeFailed(Exception):
         return orjson.dumps(said).decode()
 
     def told(self) -> str:
-        """As a person is told."""
+        """Return the state as a person is told it."""
         event = "" if self.row is None else f"{shown(self.row.key)} {self.row.seq_nr}: "
         return event + told(self.error)
 
@@ -138,7 +138,7 @@ class RangeState:
         return self.settings.group_size if self.settings.grouped else self.settings.save_after
 
     def check_lease(self) -> None:
-        """`LeaseLost` if nothing new may be begun."""
+        """Raise `LeaseLost` if nothing new may be begun."""
         if not self._may_start():
             reached("projection.lease_not_renewed")
             raise LeaseLost("the lease was not renewed in time", code="lease_lost", hint="nothing is to be done")
@@ -190,7 +190,7 @@ class RangeState:
         self.store.save(tx, self.claim, [*_last_rows(batch), *rows], position, self._counted(batch))
 
     def done(self, batch: Sequence[Accepted], position: int, rows: Sequence[KeyRow] = ()) -> None:
-        """It is committed: remember it."""
+        """Remember what is committed now."""
         row = self.claim.row
         row = row._replace(saves=row.saves + 1, position=position, failed=None, restarts=0)
         self.claim = self.claim._replace(row=row)

@@ -37,7 +37,7 @@ class Decision(NamedTuple):
 
 
 def decide(settings: ProjectionSettings, attempts: int, parked: int) -> Decision:
-    """After so many attempts, with so many parked keys beside this one."""
+    """Decide what comes after so many attempts, with so many parked keys beside this one."""
     if attempts <= settings.retries:
         return Decision(RecoveryStep.RETRY, retry_delay_s(settings, attempts))
     step = RecoveryStep(settings.on_failure)
@@ -47,20 +47,20 @@ def decide(settings: ProjectionSettings, attempts: int, parked: int) -> Decision
 
 
 def retry_delay_s(settings: ProjectionSettings, attempts: int) -> float:
-    """Before the next attempt: `retry_delay_s`, doubling."""
+    """Return the time before the next attempt: `retry_delay_s`, doubling."""
     doubled: float = settings.retry_delay_s * 2.0 ** float(min(attempts - 1, 30))
     most: float = max(RETRY_DELAY_MAX_S, settings.retry_delay_s)
     return min(doubled, most)
 
 
 def restart_delay_s(settings: ProjectionSettings, restarts: int, jitter: float) -> float:
-    """Before a failed range starts again. `jitter` is 0..1, and moves it by 20 % at most."""
+    """Return the time before a failed range starts again. `jitter` is 0..1, and moves it by 20 % at most."""
     doubled: float = min(settings.restart_min_s * 2.0 ** float(min(restarts, 30)), settings.restart_max_s)
     return doubled * (0.8 + 0.4 * jitter)
 
 
 class HandlerFailure(NamedTuple):
-    """Why an event was not handled, in words that are kept."""
+    """The reason why an event was not handled, in words that are kept."""
 
     type: str
     message: str

@@ -84,7 +84,7 @@ class Requests:
             tx.execute("asked_done", (request.id,))
 
     def _check_next(self, row: QueryRow, last: Last) -> None:
-        """`MissingEvent` if something lacks between the last event of a key that is done and this one."""
+        """Raise `MissingEvent` if something lacks between the last event of a key that is done and this one."""
         verdict = judge(candidate(row), last, way=Way.LOOK_BACK)
         if verdict is Acceptance.LOOK:
             verdict = judge(candidate(row), last, way=Way.LOOK_BACK, facts=self._slices.look(row))

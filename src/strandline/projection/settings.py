@@ -61,7 +61,8 @@ def _sql_url(name: str, given: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionSettings(SliceSettings):
-    """How a projection reads, as a query by slices does, and how it hands over. Durations are seconds."""
+    """The settings of how a projection reads, as a query by slices does, and how it hands over. Durations are
+    seconds."""
 
     delivery: str = one_of("exactly_once", "exactly_once", "at_least_once")
     save_after: int = within(100, 1, 10_000)

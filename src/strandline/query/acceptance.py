@@ -52,7 +52,7 @@ class Acceptance(Enum):
 
 
 class Way(Enum):
-    """How an event came."""
+    """The way by which an event came."""
 
     ORDERED = "ordered"
     LOOK_BACK = "look-back"

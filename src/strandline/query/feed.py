@@ -42,7 +42,7 @@ class QueryClosed(Exception):
 
 
 class Pace:
-    """How a query waits. Tests give one that plays a schedule instead."""
+    """The clock and the waits of a query. Tests give one that plays a schedule instead."""
 
     def __init__(self) -> None:
         self._end = Flag()

@@ -10,13 +10,13 @@ from strandline.values.events import RecordedEvent
 
 
 class Filter(NamedTuple):
-    """Which events pass: by type, and by tag. None lets all pass."""
+    """The events that pass: by type, and by tag. None lets all pass."""
 
     types: frozenset[str] | None = None
     tags: frozenset[str] | None = None
 
     def passes(self, event: RecordedEvent) -> bool:
-        """No payload is decoded for it."""
+        """Return whether an event passes. No payload is decoded for it."""
         if self.types is not None and event.type not in self.types:
             return False
         return self.tags is None or not self.tags.isdisjoint(event.tags)

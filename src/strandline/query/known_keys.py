@@ -10,7 +10,7 @@ from strandline.values.tag_rows import Place
 
 
 class KnownKey:
-    """How far a key is in a query: the last number that was handed out, and where its row is."""
+    """The place of a key in a query: the last number that was handed out, and where its row is."""
 
     __slots__ = ("delivered", "first", "life", "number", "seq_nr", "timestamp")
 

@@ -37,7 +37,8 @@ class PointerWatch:
         return self.within(0.0)
 
     def due_in(self, age_s: float) -> float:
-        """In how many seconds they will be that old: all who wait for it wake up together, and one of them looks."""
+        """Return in how many seconds they will be that old: all who wait for it wake up together, and one of them
+        looks."""
         return max(0.0, self._at + age_s - time.monotonic())
 
     def within(self, age_s: float) -> list[Pointer]:

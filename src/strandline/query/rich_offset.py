@@ -19,7 +19,7 @@ Shown = tuple[Any, str, int, int] | None
 
 
 class RichOffset:
-    """Where a query by slices is. It knows its entity type and history, so that it is not used elsewhere."""
+    """The place of a query by slices. It knows its entity type and history, so that it is not used elsewhere."""
 
     __slots__ = ("entity_type", "history", "shown", "timestamp")
 
@@ -28,7 +28,7 @@ class RichOffset:
 
     @classmethod
     def of(cls, entity_type: str, history: str, timestamp: int, seen: Mapping[str, tuple[int, int]]) -> Self:
-        """From a table of what was seen."""
+        """Return the offset for a table of what was seen."""
         shown: Shown = None
         for key, (life, seq_nr) in seen.items():
             shown = (shown, key, life, seq_nr)
@@ -62,7 +62,7 @@ class RichOffset:
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """From its text form; `InvalidInput.offset_format` for anything else."""
+        """Parse its text form; `InvalidInput.offset_format` for anything else."""
         try:
             form, entity_type, history, timestamp, seen = orjson.loads(text)  # type: ignore[arg-type]
             pairs = {key: (life, seq_nr) for key, (life, seq_nr) in seen.items()}

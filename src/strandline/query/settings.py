@@ -17,7 +17,7 @@ SEARCHING: Final = ("eventual_consistency_delay_s", "back_track_interval_s", "ba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceSettings(CheckedSettings):
-    """How a query by slices reads. Durations are seconds."""
+    """The settings of a query by slices. Durations are seconds."""
 
     page_size: int = within(500, 1, 1000)
     refresh_interval_s: float = within(0.25, 0.01, 60)

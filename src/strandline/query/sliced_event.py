@@ -62,7 +62,7 @@ class SlicedEvent(RecordedEvent):
 
 
 class EarlierEvent(SlicedEvent):
-    """One that was found by looking back: it lies before the place of the query, and moves nothing."""
+    """An event that was found by looking back: it lies before the place of the query, and moves nothing."""
 
     __slots__ = ("_offset",)
 

@@ -127,7 +127,7 @@ class SliceReader:
 
 
 class _PartitionRows:
-    """One partition of a range: the rows that were read and not yet handed out."""
+    """The part of a range that is in one partition: the rows that were read and not yet handed out."""
 
     def __init__(self, slices: Slices, partition: int, after: Place, share: int) -> None:
         self.rows: list[Any] = []

@@ -21,7 +21,8 @@ _ALLOWED: Final = "the offset of an event of this query, or its text"
 
 @total_ordering
 class TagOffset:
-    """Where a query by tag goes on: strictly after this place. It knows its tag, its history, and the row's number.
+    """The place behind which a query by tag goes on: strictly after it. It knows its tag, its history, and the row's
+    number.
 
     `str` gives a text that `TagOffset.parse` reads.
     """
@@ -66,7 +67,7 @@ class TagOffset:
 
     @classmethod
     def of_row(cls, of: TagView, row: Any) -> TagOffset:
-        """That of a row."""
+        """Return the offset of a row."""
         return cls(of, (row[2], row[3], row[9]), row[4], row[5])
 
     @classmethod
@@ -122,7 +123,7 @@ class TagOffset:
 
 
 class TagView(NamedTuple):
-    """Which view an offset belongs to."""
+    """The view that an offset belongs to."""
 
     tag: str
     history_id: str

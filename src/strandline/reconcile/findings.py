@@ -62,7 +62,8 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FrozenEnds:
-    """Where both sides were cut: the pointers that were read first, and the first offset that the log keeps."""
+    """The places where both sides were cut: the pointers that were read first, and the first offset that the log
+    keeps."""
 
     pointers: Sequence[Pointer]
     oldest: Sequence[int]

@@ -43,7 +43,7 @@ class ProvedEvent(NamedTuple):
 
 
 class EventFault(NamedTuple):
-    """Something wrong with events of a key, and how it can be corrected."""
+    """A fault in the events of a key, and how it can be corrected."""
 
     kind: str
     seq_nrs: tuple[int, ...]

@@ -24,7 +24,7 @@ MULTIPLIER: Final = 0x9E3779B97F4A7C15
 
 
 class TallyCell(NamedTuple):
-    """Where items are tallied. `key` is empty in the first round."""
+    """The place where items are tallied. `key` is empty in the first round."""
 
     check: str
     slice: int

@@ -45,7 +45,7 @@ Declared = Callable[[str, Dialect], str | None]
 
 
 def undeclared(name: str, dialect: Dialect) -> str | None:
-    """For parts whose statements are all in files."""
+    """Return nothing, for parts whose statements are all in files."""
     return None
 
 
@@ -119,7 +119,7 @@ class Transaction(Protocol):
         """Let statements take so long from now on: all locks are held that others could keep us waiting for."""
 
     def notify(self, channel: str) -> None:
-        """Once this is committed, wake who watches the channel. SQLite needs nothing for it."""
+        """Wake those who watch the channel, once this is committed. SQLite needs nothing for it."""
 
 
 class Watch(Protocol):
@@ -192,7 +192,7 @@ class Database(Protocol):
         """Return the clock that all who share the tables go by: the server's, if there is one."""
 
     def watch(self, channel: str, *, interval_s: float = 0.05) -> Watch:
-        """Be woken by commits of anybody: on a server by those that notify the channel, in a file by any.
+        """Return a watch that commits wake: on a server those that notify the channel, in a file all of them.
 
         `interval_s` is how often a file is looked at, and how often a watch wakes where the server tells nothing (no
         LISTEN, a pooler in between): `wait` then says True, so that the caller looks.

@@ -84,7 +84,7 @@ def missing_steps(kind: Kind, done: Sequence[StepDone], steps: Sequence[SchemaSt
 def check_schema(
     kind: Kind, done: Sequence[StepDone], steps: Sequence[SchemaStep], found: Columns, declared: Columns
 ) -> None:
-    """`SchemaMismatch.version` unless the steps done are those known and the columns are as these declare them.
+    """Raise `SchemaMismatch.version` unless the steps done are those known and the columns are as these declare them.
 
     Additive steps of a newer program may stand beside them, with the columns that they added.
     """
@@ -173,7 +173,7 @@ def rules_in(texts: Mapping[str, str], settings: Settings) -> FoldRules:
 
 
 def check_fixed(name: str, stored: object, given: object) -> None:
-    """`SchemaMismatch.setting` if a value was given and is not the stored one."""
+    """Raise `SchemaMismatch.setting` if a value was given and is not the stored one."""
     if given is not None and given != stored:
         raise SchemaMismatch(
             f"{name} is {stored}, fixed at creation; given {given}",

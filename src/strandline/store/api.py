@@ -72,7 +72,7 @@ class Lease(Protocol):
     fence: int
 
     def check(self) -> None:
-        """`LeaseLost` if it went to somebody else."""
+        """Raise `LeaseLost` if it went to somebody else."""
 
     def release(self) -> None:
         """Give it back. Twice is harmless."""

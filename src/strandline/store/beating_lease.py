@@ -88,7 +88,7 @@ class BeatingLease:
         return self._over.is_set()
 
     def check(self) -> None:
-        """`LeaseLost` if another fence is in force."""
+        """Raise `LeaseLost` if another fence is in force."""
         if forks.generation != self._generation:
             raise used_after_fork()
         check_fence(self._in_force(), self.fence)

@@ -9,7 +9,7 @@ from strandline.rows import Pointer
 
 
 def check_pointer(found: Pointer, seen: Pointer) -> None:
-    """`Unavailable.serialization` if the partition moved since `seen`."""
+    """Raise `Unavailable.serialization` if the partition moved since `seen`."""
     if (found.offset, found.revision) != (seen.offset, seen.revision):
         raise Unavailable(
             f"partition {found.partition} moved from offset {seen.offset}, revision {seen.revision} "
@@ -23,7 +23,7 @@ def check_pointer(found: Pointer, seen: Pointer) -> None:
 
 
 def check_fence(found: int, mine: int) -> None:
-    """`LeaseLost` if another fence is in force."""
+    """Raise `LeaseLost` if another fence is in force."""
     if found != mine:
         raise LeaseLost(
             f"fence {mine} is over; {found} is in force",
@@ -34,7 +34,7 @@ def check_fence(found: int, mine: int) -> None:
 
 
 def check_correcting(found: Pointer, mine: int | None) -> None:
-    """`LeaseLost` if a correction is not made under the lease that it needs, behind a Mark."""
+    """Raise `LeaseLost` if a correction is not made under the lease that it needs, behind a Mark."""
     if mine is None or found.last_action_at >= found.timestamp:
         raise LeaseLost(
             "a correction here needs the pipeline's lease, and a Mark that was carried under it",

@@ -126,7 +126,7 @@ def _sorted(place: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class Asked(NamedTuple):
-    """One page of a scan, as `Store.scan` is asked for it."""
+    """A page of a scan, as `Store.scan` is asked for it."""
 
     equal: Sequence[Any]
     after: Sequence[Any] | None

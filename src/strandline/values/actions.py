@@ -61,7 +61,7 @@ Action = Append | Mark | Delete | Purge
 
 
 class Place(NamedTuple):
-    """Where and when the log recorded an action."""
+    """The place and the time at which the log recorded an action."""
 
     partition: int
     offset: int

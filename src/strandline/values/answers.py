@@ -75,7 +75,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Where to start, and what came after: both of one moment, or asking for the events is a `ReadConflict`."""
+    """A state to start from, and what came after: both of one moment, or asking for the events is a `ReadConflict`."""
 
     snapshot: Snapshot | None
     events: Iterator[RecordedEvent]

@@ -17,7 +17,7 @@ _WRITTEN: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:T(\d\d)(?::(\d\d))?)?", r
 
 
 def bucket_text(bucket: int, size: str) -> str:
-    """`2026-11-15T07:30`, `2026-11-15T07` or `2026-11-15`."""
+    """Return `2026-11-15T07:30`, `2026-11-15T07` or `2026-11-15`."""
     return datetime.fromtimestamp(bucket * LENGTHS_US[size] // 10**6, UTC).strftime(_FORMS[size])
 
 

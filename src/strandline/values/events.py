@@ -31,7 +31,8 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. `payload` is a JSON value or bytes; `metadata` a JSON object with business values."""
+    """An event that is to be recorded. `payload` is a JSON value or bytes; `metadata` a JSON object with business
+    values."""
 
     type: str
     payload: Any = None
@@ -40,7 +41,7 @@ class Event:
 
 
 class Life:
-    """One life of a key: what its events have in common."""
+    """A life of a key: what its events have in common."""
 
     __slots__ = ("entity_type", "key", "number", "seed", "slice")
 

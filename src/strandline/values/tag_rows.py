@@ -75,7 +75,7 @@ class TagProgress(NamedTuple):
 
 
 class TagPlace(NamedTuple):
-    """Where the row of a seq_nr is, for a store that cannot seek by key."""
+    """The place of the row of a seq_nr, for a store that cannot seek by key."""
 
     key: str
     life: int

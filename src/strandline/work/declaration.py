@@ -96,7 +96,7 @@ class WorkDeclaration:
 
     @classmethod
     def load(cls, path: str | Path) -> WorkDeclaration:
-        """From a TOML file: `name`, tables `key` and `data`, and any setting."""
+        """Read a declaration from a TOML file: `name`, tables `key` and `data`, and any setting."""
         import tomllib
 
         try:

@@ -119,7 +119,7 @@ class EntryRow(NamedTuple):
 
     @property
     def date(self) -> int:
-        """From when on it is due."""
+        """The time from which on it is due."""
         return self.retry_date or self.process_date
 
     @property

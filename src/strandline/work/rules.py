@@ -105,7 +105,7 @@ def check_dates(draft: EntryDraft, now: int) -> None:
 
 
 def refuse_early(expiration_date: int, process_date: int) -> None:
-    """`InvalidInput.expires_early` for an entry that could never be processed."""
+    """Raise `InvalidInput.expires_early` for an entry that could never be processed."""
     if 0 < expiration_date < process_date:
         raise invalid(
             "expires_early",

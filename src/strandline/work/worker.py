@@ -311,7 +311,7 @@ def _check_handler(name: object, handler: object) -> None:
 
 
 class _Lane:
-    """One journal of a worker."""
+    """The claims and handlers of one journal of a worker."""
 
     def __init__(self, journal: WorkJournal, handler: Handler) -> None:
         self.journal = journal

@@ -22,7 +22,7 @@ _KEYSPACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 
 def check_url(url: Url) -> None:
-    """`InvalidInput` for what cannot be meant."""
+    """Raise `InvalidInput` for what cannot be meant."""
     if not _KEYSPACE.fullmatch(url.name):
         allowed = "a keyspace of letters, digits and _, at most 48, a letter first"
         raise invalid("url_incomplete", "store", "no name of a keyspace", allowed=allowed, got=url.name)

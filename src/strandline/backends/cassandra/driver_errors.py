@@ -153,7 +153,7 @@ def refused(url: Url) -> Unavailable:
 
 
 def _no_host(error: NoHostAvailable, url: Url, *, writing: bool) -> StrandlineError:
-    """No node could take it: as the last of them said, or away if they said nothing of their own."""
+    """Return the error where no node could take a request: as the last of them said, or away if they said nothing."""
     if is_busy(error):
         return _overloaded(url)
     found = _inner(error)

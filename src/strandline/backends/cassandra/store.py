@@ -444,7 +444,7 @@ class CassandraStore:
         return Writing(self._session, self._limits)
 
     def _move(self, found: Pointer, new: Pointer) -> None:
-        """From what was found to a new pointer, or the refusal that says why not."""
+        """Move what was found to a new pointer, or raise the refusal that says why not."""
         now = self._set_pointer(found, new)
         if now != new:
             check_fence(now.fence, new.fence)

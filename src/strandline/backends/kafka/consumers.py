@@ -47,7 +47,7 @@ class OutOfRange(NotFound):
 
 
 class PartitionReader:
-    """One consumer, and where it is. Used by one thread at a time."""
+    """A consumer, and its position. Used by one thread at a time."""
 
     def __init__(self, config: Config, topic: str, said: BrokerReport) -> None:
         self._topic, self._said = topic, said

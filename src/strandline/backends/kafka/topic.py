@@ -201,13 +201,13 @@ _ANSWERS: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_ALREADY_EX
 
 
 def check_name(topic: str) -> None:
-    """`Unsupported.kafka_topic` for a name that Kafka would refuse."""
+    """Raise `Unsupported.kafka_topic` for a name that Kafka would refuse."""
     if not _NAME.fullmatch(topic):
         raise _unsafe(shown(topic, 40), "no name for a topic", "take letters, digits, . _ and -, at most 249 of them")
 
 
 def check(topic: Topic, settings: Settings) -> None:
-    """`Unsupported.kafka_topic` if this topic could lose something, or does not fit."""
+    """Raise `Unsupported.kafka_topic` if this topic could lose something, or does not fit."""
     config = topic.config
     retention_ms = int(settings.log_retention_s * 1000)
     bytes_least = settings.append_bytes_max + ENVELOPE_BYTES

@@ -334,7 +334,7 @@ class MemoryLeases:
             return dict(self._errors)
 
     def check(self, fence: int) -> None:
-        """`LeaseLost` if another fence is in force."""
+        """Raise `LeaseLost` if another fence is in force."""
         with self._store._moment_of():
             check_fence(self._fence, fence)
 

@@ -35,7 +35,8 @@ class ServerFacts:
 
 
 def check_server(server: ServerFacts, where: str, *, accept_power_loss: bool) -> None:
-    """`Unsupported.postgres_unsafe` for a server that can lose or garble what it acknowledged; a warning for less."""
+    """Raise `Unsupported.postgres_unsafe` for a server that can lose or garble what it acknowledged; a warning for
+    less."""
     if server.version_number < VERSION_LEAST:
         raise _unsafe(where, "version", server.version, "13 or newer", "upgrade the server")
     if server.standby:

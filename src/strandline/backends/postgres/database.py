@@ -334,7 +334,7 @@ class Database:
         return self._pool.translated(error, doing)
 
     def watch(self, channel: str, *, interval_s: float = 0.05) -> PostgresWatch:
-        """Be woken by commits that notify the channel."""
+        """Return a watch that commits wake which notify the channel."""
         self.check()
         return PostgresWatch(self.listener, self.channel(channel), interval_s)
 
@@ -399,7 +399,7 @@ class Transaction:
         self._sending.take_long(for_s)
 
     def notify(self, channel: str) -> None:
-        """Once this is committed, wake who watches the channel."""
+        """Wake those who watch the channel, once this is committed."""
         text = self._database.schema.server("ring")
         self._sending.send(BinaryStatement(text.encode(), (texts([self._database.channel(channel)]),), often=False))
 

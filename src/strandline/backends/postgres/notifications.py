@@ -101,7 +101,7 @@ class Listener:
         self._ends: tuple[int, int] | None = None
 
     def hear(self, channel: str, heard: Heard) -> None:
-        """From now on, hear a channel. The first call comes when it can be heard: what came before is not told."""
+        """Hear a channel from now on. The first call comes when it can be heard: what came before is not told."""
         with self._lock:
             if self._closed.is_set():
                 return

@@ -87,7 +87,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self.transformer = Transformer(self)
 
     def wait(self, gen, interval=0.1, timeout=None):  # type: ignore[no-untyped-def]
-        """As in psycopg, but never for ever."""
+        """Wait as psycopg does, but never for ever."""
         started = time.monotonic()
         limit = self.timeout_s if timeout is None else timeout
         try:
@@ -131,7 +131,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self.close()
 
     def cut(self) -> None:
-        """From another thread: end the session, whatever it does. Whoever uses it gets an error."""
+        """End the session from another thread, whatever it does. The thread that uses it gets an error."""
         with suppress(psycopg.Error):
             self.cancel_safe(timeout=1.0)
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.pgconn.socket)) as same:

@@ -153,7 +153,8 @@ def is_there(connection: Connection, schema: PostgresSchema) -> bool:
 
 
 def check_right_to_create(connection: Connection, schema: PostgresSchema) -> None:
-    """`InsufficientPrivilege`, as the server would raise it, for a user who could not make the schema's tables."""
+    """Raise `InsufficientPrivilege`, as the server would raise it, for a user who could not make the schema's
+    tables."""
     ((allowed,),) = connection.execute(schema.server("may_create"), (schema.name,)).fetchall()
     if not allowed:
         raise psycopg.errors.InsufficientPrivilege(f"this user has no right to create tables in schema {schema.name}")
@@ -214,7 +215,7 @@ def _upgrade(connection: Connection, schema: PostgresSchema, *, advisory: bool) 
 
 
 def check(connection: Connection, schema: PostgresSchema) -> None:
-    """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
+    """Raise `SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
     with connection.transaction():
         # Of one moment: others make and remove tables of a set meanwhile.
         connection.execute(schema.server("one_moment"))

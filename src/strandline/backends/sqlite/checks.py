@@ -18,7 +18,7 @@ MOUNTINFO = Path("/proc/self/mountinfo")
 
 
 def check_library() -> None:
-    """`Unsupported.sqlite_version` for a library whose write-ahead log can lose commits of several processes."""
+    """Raise `Unsupported.sqlite_version` for a library whose write-ahead log can lose commits of several processes."""
     version = apsw.sqlite_lib_version()
     found = tuple(int(part) for part in version.split(".")[:3])
     if found < SQLITE_VERSION_LEAST or found in SQLITE_VERSIONS_WITHDRAWN:
@@ -32,7 +32,7 @@ def check_library() -> None:
 
 
 def check_file_system(path: Path, mountinfo: Path = MOUNTINFO) -> None:
-    """`Unsupported.file_system` where locks or shared memory do not work; a warning for any other FUSE."""
+    """Raise `Unsupported.file_system` where locks or shared memory do not work; a warning for any other FUSE."""
     kind, mount = file_system_of(path, mountinfo)
     if kind in NETWORK_FILE_SYSTEMS:
         raise Unsupported(

@@ -67,7 +67,7 @@ _PAGES_WRITTEN = apsw.SQLITE_DBSTATUS_CACHE_WRITE
 
 
 class _Turns:
-    """One opens a file at a time; in a forked child nobody does, whoever did in its parent."""
+    """Turns of opening a file: one thread at a time; in a forked child none, whichever did in its parent."""
 
     def __init__(self) -> None:
         self.opening = Lock()
@@ -350,7 +350,7 @@ class Database:
             self._give_back(connection)
 
     def watch(self, channel: str, *, interval_s: float = 0.05) -> SqliteWatch:
-        """Be woken by commits of anybody, whatever the channel."""
+        """Return a watch that all commits wake, whatever the channel."""
         self.check()
         watch = SqliteWatch(self._opened_reader(), interval_s, self._watches.discard)
         self._watches.add(watch)
@@ -475,7 +475,7 @@ class _OpenedPath:
         self._name, self._device, self._number = name, device, number
 
     def check(self, applied: Applied = "no") -> None:
-        """`Unavailable.away` if the name leads nowhere by now, or to another file."""
+        """Raise `Unavailable.away` if the name leads nowhere by now, or to another file."""
         try:
             found = os.stat(self._name)  # noqa: PTH116 - at every call: a Path would take as long again
         except OSError as error:
@@ -502,7 +502,7 @@ class _Folder:
         self._looked = 0.0
 
     def check(self, applied: Applied = "no") -> None:
-        """As that of each file."""
+        """Check each file."""
         try:
             changed = os.fstat(self._handle).st_ctime_ns
         except OSError:
@@ -617,7 +617,7 @@ def set_pragma(connection: apsw.Connection, path: Path, name: str, value: str | 
 
 
 def _check_length(connection: apsw.Connection, path: Path) -> None:
-    """`Corrupt.half_copied` if the file is shorter than it says of itself, and its WAL cannot make up for it."""
+    """Raise `Corrupt.half_copied` if the file is shorter than it says of itself, and its WAL cannot make up for it."""
     with connection:  # in one moment: a checkpoint of another process moves pages from the WAL into the file
         pages = int(connection.pragma("page_count"))
         page_bytes = int(connection.pragma("page_size"))

@@ -89,7 +89,7 @@ class FileLease:
         self._released = False
 
     def check(self) -> None:
-        """`LeaseLost` if another fence is in force."""
+        """Raise `LeaseLost` if another fence is in force."""
         check_fence(self._in_force(), self.fence)
 
     def release(self) -> None:

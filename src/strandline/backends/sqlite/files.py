@@ -103,7 +103,7 @@ def _sync(folder: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """`Unavailable.away` for a file that could not be made where it should be. Nothing is made."""
+    """Raise `Unavailable.away` for a file that could not be made where it should be. Nothing is made."""
     if path.exists() or not path.parent.is_dir():
         return
     try:
@@ -179,7 +179,7 @@ class OpenFiles:
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def add(self, path: Path, owner: HasConnections, *, refuse_foreign: bool = False) -> tuple[int, int]:
-        """From now on another library is refused on this file; the number to `remove` it by.
+        """Refuse another library on this file from now on; return the number to `remove` it by.
 
         `refuse_foreign`: `Unsupported.second_library` if this process has it open already through another library. The
         lock is held meanwhile, so that a file which another thread opens right now is not taken for such a one.
@@ -205,7 +205,7 @@ class OpenFiles:
             self._owners.discard(owner)
 
     def refuse_inherited(self, path: Path) -> None:
-        """`Unsupported.used_after_fork` for a file that the parent had open when it forked.
+        """Raise `Unsupported.used_after_fork` for a file that the parent had open when it forked.
 
         The library's picture of the locks was copied with the parent's memory, and is wrong in this process.
         """
@@ -232,7 +232,7 @@ class OpenFiles:
             raise _second_library(name)
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: the parent's connections are never closed here, not even when the child ends."""
+        """Never close the parent's connections in a forked child, not even when the child ends."""
         self._lock = Lock()
         for owner in list(self._owners):
             for connection in owner.connections():

@@ -352,7 +352,7 @@ class SqliteLog:
         self._database.close()
 
     def _verify_tail(self) -> None:
-        """`Corrupt.fold` if a head is behind the last records: what a commit wrote is then not all there."""
+        """Raise `Corrupt.fold` if a head is behind the last records: what a commit wrote is then not all there."""
         with self._database.connection() as connection:
             behind = rows(connection, "tail", (TAIL_VERIFIED,))
         for partition, offset, key in behind:

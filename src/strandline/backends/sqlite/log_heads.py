@@ -61,7 +61,7 @@ class WrongGuess(Exception):
 
 
 class Latest(NamedTuple):
-    """Which action has a key's head, and the head's digest; None if the key was purged."""
+    """The action that has a key's head, and the head's digest; None if the key was purged."""
 
     seq: int
     digest: int | None
@@ -116,7 +116,7 @@ class SqliteHeads:
         self.damaged -= states.keys()
 
     def stop_guessing(self) -> None:
-        """Until key after key was new again."""
+        """Guess no more until key after key was new again."""
         self._new_in_a_row = 0
 
     def _load(self, on: On, keys: Sequence[str]) -> None:

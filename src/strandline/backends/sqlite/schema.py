@@ -104,7 +104,7 @@ def upgrade(connection: apsw.Connection, schema: SqliteSchema) -> list[str]:
 
 
 def check(connection: apsw.Connection, schema: SqliteSchema) -> None:
-    """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
+    """Raise `SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
     connection.execute("BEGIN")  # one moment: others make tables of a set meanwhile
     try:
         found, done = _columns(connection, schema), _done(connection, schema)
