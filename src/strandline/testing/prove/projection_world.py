@@ -355,8 +355,11 @@ class HostedRun(journal.Run):
         if self.exactly_once:
             rows = tx.execute(f"SELECT generation, key, life, seq_nr FROM {self.effect_table} ORDER BY n")  # noqa: S608
             effects = [Effect(row[0], tuple(row[1:]), "", 0) for row in rows]
-        begun = {row.generation: self.generations[row.id].effects for row in self.tables.projections()
-                 if row.name == self.name and row.id in self.generations}  # fmt: skip
+        begun: dict[int, int] = {}
+        for row in self.tables.projections():
+            kept = self.generations.get(row.id)
+            if row.name == self.name and kept is not None:  # it may have been begun anew in the middle of this call
+                begun[row.generation] = kept.effects if kept.epoch == row.epoch else self.counted[0]
         self.at_switch = (
             new,
             *(
