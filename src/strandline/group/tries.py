@@ -12,7 +12,7 @@ From one try to the next it takes 0.1 s, doubled each time up to 5 s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from strandline.group.core.step import StepFailed
@@ -27,7 +27,7 @@ class Tries:
     settings: GroupSettings
     since: float
     count: int = 0
-    wait_s: float = WAIT_LEAST_S
+    wait_s: float = field(default_factory=lambda: WAIT_LEAST_S)
     unknown: bool = False
     """True if one of them may have been executed, though it failed."""
 

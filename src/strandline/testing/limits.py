@@ -65,9 +65,9 @@ CONSTANTS: Final[Mapping[str, Constant]] = {
     "projection.range_state.RELOAD_S": Constant(("projection.range_state",), (0.02,)),
     "projection.range_reader.IDLE_SAVE_S": Constant(("projection.range_reader",), (0.0, 0.05)),
     "projection.stale.AT_ONCE": Constant(("projection.stale",), (1, 2)),
-    "group.processor.FOLLOW_S": Constant(("group.processor",), (0.005,)),
+    "group.log_news.FOLLOW_S": Constant(("group.log_news",), (0.005,)),
     "group.settings.WAIT_LEAST_S": Constant(
-        ("group.settings", "group.driver", "group.messages", "group.fences", "group.record"), (0.002,)
+        ("group.settings", "group.tries", "group.messages", "group.fences", "group.record"), (0.002,)
     ),
     "projection.host.LOOK_S": Constant(("projection.host",), (0.02,)),
 }  # fmt: skip
