@@ -19,7 +19,7 @@ from tests.query.filling import carry_all, put
 import strandline
 from strandline import InvalidInput, Key, Unsupported
 from strandline.connect import Strandline
-from strandline.pipeline import project, projecting, rebuild
+from strandline.pipeline import project, rebuild, spark_host
 from strandline.projection import host
 from strandline.projection.definition import Projection
 
@@ -192,7 +192,7 @@ def test_a_task_whose_time_is_over_within_a_timestamp_goes_on_there(
 ) -> None:
     """All events of an append have one timestamp. A task ends among them: the bound is reached in time, the rest of the
     append is not done, and nothing new is carried."""
-    monkeypatch.setattr(projecting, "TASK_S", 0.4)
+    monkeypatch.setattr(spark_host, "TASK_S", 0.4)
     put(s, KEYS[0], 700)  # more than a page of the default size
     carry_all(s)
     slow, slow_too = totals(table, takes_s=0.001), totals(new, 2, takes_s=0.001)

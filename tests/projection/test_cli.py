@@ -297,7 +297,7 @@ def test_the_pipeline_leaves_alone_what_is_beside_the_journal(shop: Path) -> Non
 
 @pytest.mark.req("P76", "P88")
 def test_what_was_dropped_is_said(shop: Path) -> None:
-    from strandline.pipeline.projecting import begin
+    from strandline.pipeline.projections import begin
 
     def of(generation: int) -> Projection:
         return Projection("totals", BySlices("order"), lambda tx, event: None, generation=generation, **QUICK)
@@ -317,7 +317,7 @@ def test_a_rebuild_of_what_serves_is_refused_before_spark_starts(shop: Path, mon
     def starts(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("strandline.pipeline.projecting.open_session", starts)
+    monkeypatch.setattr("strandline.pipeline.projections.open_session", starts)
     with strandline.connect("sqlite:orders", partitions=2) as s:
         put(s, Key("order", "1"))
         carry_all(s)

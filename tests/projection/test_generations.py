@@ -13,7 +13,7 @@ import pytest
 
 from strandline import Conflict, InvalidInput, Key, NotFound
 from strandline.connect import Strandline
-from strandline.pipeline.projecting import begin
+from strandline.pipeline.projections import begin
 from strandline.projection.definition import BySlices, ByTag, Context, Projection
 from tests.journal.worlds import world
 from tests.projection.worlds import (

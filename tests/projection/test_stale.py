@@ -18,7 +18,7 @@ import strandline
 from strandline import ByTag, Event, Key
 from strandline.connect import Strandline
 from strandline.errors import NotFound
-from strandline.pipeline.projecting import begin
+from strandline.pipeline.projections import begin
 from strandline.projection import stale
 from strandline.projection.definition import BySlices, Projection
 from strandline.projection.stale import Stale

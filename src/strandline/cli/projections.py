@@ -87,7 +87,7 @@ def _what_runs(found: Sequence[Projection]) -> str:
 
 def _on_spark(options: Options, found: Sequence[Projection], master: str | None) -> int:
     options.connect().close()  # what is wrong with log or store is told before Spark is started
-    from strandline.pipeline.projecting import project as project_on_spark
+    from strandline.pipeline.projections import project as project_on_spark
 
     if not options.json:
         note(f"starting Spark for {', '.join(one.name for one in found)} …")
@@ -128,8 +128,8 @@ def rebuild(
     count = None if ranges is None else whole_number(ranges, "--ranges", code="slice_range", allowed="1..1024")
     if count is not None:
         check_ranges(count)
-    from strandline.pipeline.projecting import begin
-    from strandline.pipeline.projecting import rebuild as rebuild_on_spark
+    from strandline.pipeline.projections import begin
+    from strandline.pipeline.projections import rebuild as rebuild_on_spark
 
     with options.connect() as s:  # what it refuses is refused before Spark starts
         begin(s, found[0], count, allow_deleted=allow_deleted)

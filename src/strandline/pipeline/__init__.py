@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from strandline.pipeline.expiry import purge_expired
     from strandline.pipeline.exporting import export
     from strandline.pipeline.operator import quarantine, resolve
-    from strandline.pipeline.projecting import project, rebuild
+    from strandline.pipeline.projections import project, rebuild
     from strandline.pipeline.reconciling import reconcile
     from strandline.pipeline.replicate import run
     from strandline.pipeline.sweeping import sweep
@@ -47,10 +47,10 @@ _HOMES = {
     "append_frame": "events",
     "archive": "archiving",
     "export": "exporting",
-    "project": "projecting",
+    "project": "projections",
     "purge_expired": "expiry",
     "quarantine": "operator",
-    "rebuild": "projecting",
+    "rebuild": "projections",
     "rebuild_tag": "tag_rebuild",
     "reconcile": "reconciling",
     "replay": "events",

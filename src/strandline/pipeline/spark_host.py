@@ -11,14 +11,11 @@ any time. A task that dies leaves a claim that made no save, as a plain process 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event as Signal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -26,36 +23,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from strandline.connect import Strandline
-from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
-from strandline.pipeline import cluster, jvm, session
-from strandline.pipeline.failures import crossing
-from strandline.pipeline.supervisor import (
-    BACK_OFF_S,
-    BROKEN_PASSES_MAX,
-    check_shared,
-    interrupted_in_order,
-    of_spark,
-    open_session,
-)
+from strandline.errors import InvalidInput, StrandlineError, Unsupported
+from strandline.pipeline import cluster, session
+from strandline.pipeline.projection_task import ProjectionTask, ProjectionTaskResult, run_range
+from strandline.pipeline.supervisor import BACK_OFF_S, BROKEN_PASSES_MAX, of_spark
 from strandline.pipeline.target import JournalRef
-from strandline.projection.definition import BySlices, Projection
-from strandline.projection.host import (
-    Host,
-    HostedProjection,
-    HostOffsets,
-    Offsets,
-    Runner,
-    slices_of,
-    take_away,
-    too_long,
-)
+from strandline.projection.definition import Projection
+from strandline.projection.host import Host, HostedProjection, HostOffsets, Runner, slices_of
 from strandline.projection.layout import RangeRow
-from strandline.projection.offset_store import BUILDING, SWITCHING, OffsetStore, ProjectionRow, RangeClaim, SliceRequest
-from strandline.projection.range_runner import FAILED, LOST, STOPPED, RangeRunner
+from strandline.projection.offset_store import SWITCHING, OffsetStore, RangeClaim, SliceRequest
+from strandline.projection.range_runner import FAILED, STOPPED
 from strandline.rows import Pointer
-from strandline.sql.api import Transaction
-from strandline.store.api import Store
-from strandline.store.scans import keys_cut_short
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,162 +43,8 @@ TASK_S: Final = 2.0
 """So long a task runs at most: then the driver looks at what is wanted now."""
 POLL_S: Final = 0.01
 """How often Spark is asked whether tasks have ended, while there are few."""
-WATCH_S: Final = 0.2
 FAILURES_MAX: Final = 3
 """So often in a row a range of a build may fail before it is given up."""
-
-
-def project(
-    url: str | None = None,
-    projections: Sequence[Projection] = (),
-    *,
-    log: str | None = None,
-    store: str | None = None,
-    offset_store: str | None = None,
-    once: bool = False,
-    stop: threading.Event | None = None,
-    spark: SparkSession | None = None,
-    master: str | None = None,
-    **settings: Any,
-) -> None:
-    """Run projections on Spark until `stop` is set, or with `once` up to what is in the store now.
-
-    `offset_store` is what `connect` calls `projections`: where offsets are, if not beside the store. Plain hosts may
-    run the same ones before, after and meanwhile. Without a `spark` session one is started on `master`,
-    this machine by default, and ended. Handlers travel to the tasks: they are functions or objects of modules that the
-    executors can import, too, or of the program itself.
-    """
-    for each in projections:
-        if isinstance(each, Projection) and not each.settings.use_strandline:
-            hint = "run it in plain processes: Host(s, […]), or `strandline projections run`"
-            raise invalid(
-                "setting", "use_strandline", "false on Spark", allowed="true on Spark", got=False, hint=hint
-            )  # fmt: skip
-    target = JournalRef(url, log, store, _where(settings, offset_store))
-    with target.connect() as s, suppress(jvm.JvmUnwanted), _host(s, target, projections, stop, spark, master) as host:
-        goal = s.store.pointers()
-        if once:
-            host.until, host.gives_up = lambda: host.has_done(goal), True
-        host.run()
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """The result of a rebuild."""
-
-    projection: str
-    generation: int
-    state: str
-    """ready: it has come to what the serving generation has done; building if it was stopped before."""
-
-
-def rebuild(
-    url: str | None = None,
-    projection: Projection | None = None,
-    *,
-    log: str | None = None,
-    store: str | None = None,
-    offset_store: str | None = None,
-    ranges: int | None = None,
-    allow_deleted: bool = False,
-    stop: threading.Event | None = None,
-    spark: SparkSession | None = None,
-    master: str | None = None,
-    **settings: Any,
-) -> Rebuilt:
-    """Build a generation of a projection beside the one that serves, up to what that one has done, and never past it.
-
-    Its number is the projection's `generation`, higher than the serving one's. Killed, it goes on when it is called
-    again; hosts of this generation take it on from there, and `s.projections.switch` lets it serve. It is cut into
-    `ranges`, by default as many as there are partitions. What was deleted cannot be handed over: where any was,
-    `allow_deleted` must say that this is known.
-    """
-    if not isinstance(projection, Projection):
-        raise invalid("setting", "projection", "cannot be rebuilt", allowed="a Projection", got=projection)
-    target = JournalRef(url, log, store, _where(settings, offset_store))
-    with target.connect() as s:
-        if begin(s, projection, ranges, allow_deleted=allow_deleted).state == BUILDING:
-            with suppress(jvm.JvmUnwanted), _host(s, target, [projection], stop, spark, master) as host:
-                host.until, host.gives_up = lambda: host.state_of(projection) != BUILDING, True
-                host.run()
-        with s.open_offsets(projection.settings.offset_store, create=False).store.closed_after() as offsets:
-            state = offsets.find(projection.name, projection.generation).state
-    return Rebuilt(projection.name, projection.generation, state)
-
-
-def _where(settings: dict[str, Any], offset_store: str | None) -> dict[str, Any]:
-    named = {} if offset_store is None else {"projections": offset_store}
-    return {"schema": "check", **named, **settings}
-
-
-def begin(s: Strandline, projection: Projection, ranges: int | None, *, allow_deleted: bool) -> ProjectionRow:
-    """Begin a generation; one that was begun goes on."""
-    settings, source = projection.settings, projection.source
-    if not isinstance(source, BySlices) or not settings.use_strandline:
-        allowed = "a Projection of events by slices, with the strandline"
-        raise invalid("setting", "projection", "cannot be rebuilt", allowed=allowed, got=projection)
-    start = {"beginning": 0, "now": s.strandline()}.get(str(settings.start), settings.start)
-    with s.open_offsets(settings.offset_store, create=False).store.closed_after() as offsets:
-        offsets.find(projection.name)
-        if not allow_deleted:
-            _check_deleted(s.store, source.entity_type)
-        return offsets.begin_generation(
-            projection.name, projection.generation, source.text, start=int(start),
-            count=ranges or s.store.settings.partitions, history_id=s.store.settings.history_id,
-            revisions=[pointer.revision for pointer in s.store.pointers()],
-        )  # fmt: skip
-
-
-def _check_deleted(store: Store, entity_type: str) -> None:
-    """Raise `InvalidInput.deleted_events` if events of this type were deleted or purged, as far as heads tell."""
-    count = keys_cut_short(store, entity_type)
-    if count:
-        raise InvalidInput(
-            f"{entity_type}: events of {count} keys were deleted, and are not in a rebuild",
-            code="deleted_events",
-            hint="if the handler can do without them, rebuild with allow_deleted",
-            field="projection",
-            keys=count,
-        )
-
-
-@contextmanager
-def _host(
-    s: Strandline,
-    target: JournalRef,
-    projections: Sequence[Projection],
-    stop: threading.Event | None,
-    spark: SparkSession | None,
-    master: str | None,
-) -> Iterator[SparkHost]:
-    """Open a host in this process, and its session."""
-    where = spark.sparkContext.master if spark else master
-    check_shared(s, where)
-    stop = stop or threading.Event()
-    with interrupted_in_order(stop), open_session(spark, master, stop) as running:
-        place = jvm.temporary_folder()
-        referred = target.by_reference(place)
-        session.send_files(running, referred.files)
-        yield SparkHost(s, projections, referred, running, stop)
-
-
-class ProjectionTask(NamedTuple):
-    """The order to a task: which projection and range it runs, and for how long it may."""
-
-    number: int
-    claim: RangeClaim
-    requests: tuple[SliceRequest, ...]
-    for_s: float
-    lease_s: float
-
-
-class ProjectionTaskResult(NamedTuple):
-    """The result of such a task."""
-
-    outcome: str
-    row: RangeRow
-    reached: int
-    levelled: bool
 
 
 class RunningTask(NamedTuple):
@@ -290,7 +114,7 @@ class SparkHost(Host):
         from pyspark.cloudpickle import dumps
 
         self._stop = stop
-        self._strandline, self._target, self._spark = s, target, spark
+        self._target, self._spark = target, spark
         self._payload = dumps(list(projections))
         self._due, self._over = Signal(), Signal()
         self._fatal: Exception | None = None
@@ -485,64 +309,3 @@ def _result_of(answer: Any) -> ProjectionTaskResult:
 
     ((result,),) = [CPickleSerializer().loads(bytes(batch)) for batch in answer.get()]
     return ProjectionTaskResult(*result)
-
-
-# ---------------------------------------------------------------- on an executor
-
-_OPEN: dict[tuple[int, str, str | None], tuple[Strandline, Offsets]] = {}
-
-
-@crossing
-def run_range(target: JournalRef, path: Sequence[str], payload: bytes, work: ProjectionTask) -> ProjectionTaskResult:
-    """Run a range up to its bound, or for a while."""
-    from pyspark.cloudpickle import loads
-
-    sys.path.extend(each for each in path if each not in sys.path)  # where the driver found its handlers
-    projection = loads(payload)[work.number]
-    s = target.open()
-    offsets = _offsets(target, s, projection.settings.offset_store)
-    try:
-        return _run(s, offsets, projection, work)
-    except StrandlineError:
-        target.drop()
-        raise
-
-
-def _offsets(target: JournalRef, s: Strandline, url: str | None) -> Offsets:
-    """Return the offset store, opened once in a process for each connection."""
-    place = (os.getpid(), target.to_json(), url)
-    opened = _OPEN.get(place)
-    if opened is None or opened[0] is not s:
-        if opened is not None:
-            opened[1].store.close()
-        opened = _OPEN[place] = s, s.open_offsets(url, create=False)
-    return opened[1]
-
-
-def _run(s: Strandline, offsets: Offsets, projection: Projection, work: ProjectionTask) -> ProjectionTaskResult:
-    store, started = offsets.store, time.monotonic()
-    settings = projection.settings
-
-    def living(tx: Transaction, row: ProjectionRow) -> set[str]:
-        return offsets.alive(None).living(store.hosts(tx, row.id), store.database.now_us())
-
-    slices = slices_of(s.store, projection, work.claim, store, living)
-    runner = RangeRunner(
-        projection, work.claim, store, slices, s.pointer_watch,
-        lambda: time.monotonic() - started < work.lease_s, lambda: None, once=True,
-    )  # fmt: skip
-    for request in work.requests:
-        runner.ask(request)
-    runner.start()
-    while not runner.ended.wait(WATCH_S if settings.handler_timeout_s > 1 else WATCH_S / 10):
-        now, since = time.monotonic(), runner.handling_since
-        if now - started > work.for_s:
-            runner.stop()
-        if since is not None and now - since > settings.handler_timeout_s:
-            runner.abandon()
-            _OPEN.clear()  # its connection is the handler's now
-            fresh = s.open_offsets(settings.offset_store, create=False).store
-            take_away(fresh, projection, runner.claim, too_long(settings.handler_timeout_s))
-            fresh.close()
-            return ProjectionTaskResult(LOST, runner.claim.row, runner.reached, levelled=False)
-    return ProjectionTaskResult(runner.outcome, runner.claim.row, runner.reached, runner.levelled)
