@@ -234,7 +234,7 @@ def make(seed: int, on: str) -> Program:
     settings: dict[str, Any] = {"kinds": kinds, "journal": journal_of(on, seed)}
     limits: dict[str, float] = {}
     if seed % 5 != 4:
-        limits = {"group.settings.WAIT_LEAST_S": 0.002, "group.processor.FOLLOW_S": 0.005}
+        limits = {"group.settings.WAIT_LEAST_S": 0.002, "group.log_news.FOLLOW_S": 0.005}
         settings["parallel_groups"] = chance.choice((1, 2, 8))
         if chance.random() < 0.3:
             settings["on_conflict"] = chance.choice(("keep_current", "overwrite"))
