@@ -21,7 +21,8 @@ from strandline.group.core.step import StepFailed
 from strandline.group.decide import Course, decide, message_id
 from strandline.group.definition import Group
 from strandline.group.history import ENDS, History, HistoryEvent
-from strandline.group.plan import GroupPlan, planned
+from strandline.group.plan import GroupPlan
+from strandline.group.planning import planned
 from strandline.group.settings import GroupSettings
 from strandline.group.statements.api import Dialect, TargetColumn, TargetTable
 from strandline.group.target import Done, Limits, Rows

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from strandline.errors import NotInvertible
-from strandline.group import plan as plans
 from strandline.group import turn
 from strandline.group.checks import affected_rows_equal, ask
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
 from strandline.group.segments import Segments
+from strandline.group.touched import TouchedRows
 from tests.group.test_decide import plan_of, random_group
 from tests.group.test_decide import update as change
 from tests.group.test_one_transaction import told
@@ -260,8 +260,8 @@ def test_what_is_together_is_what_it_was_when_the_group_was_submitted(
     update(g, "y", 1, 7, depends_on=["x"])
     update(g, "z", 1, 9)
     groups.submit(g)
-    monkeypatch.setattr(plans, "segments_of", lambda steps, sequence: Segments.alone(sequence))
-    monkeypatch.setattr(plans._Touched, "before", lambda *given: [])
+    monkeypatch.setattr("strandline.group.plan.segments_of", lambda steps, sequence: Segments.alone(sequence))
+    monkeypatch.setattr(TouchedRows, "before", lambda *given: [])
     assert groups.explain(g).transaction is None
     history = groups.load("g")
     assert history is not None

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from strandline.errors import InvalidGroup, SchemaMismatch
-from strandline.group import plan as plans
-from strandline.group import stored_plan
+from strandline.group import planning, stored_plan
 from strandline.group.definition import Group
-from strandline.group.plan import GroupPlan, planned
+from strandline.group.plan import GroupPlan
+from strandline.group.planning import planned
 from strandline.group.statements.api import Dialect, TargetTable
 from strandline.group.stored_plan import planned_again, stored
 from tests.group.test_cql_parsing import SEAT
@@ -103,7 +103,7 @@ def test_nothing_is_parsed_to_run_what_was_submitted(world: World, monkeypatch: 
         raise AssertionError("parsed")
 
     for name in ("parse", "_parsed", "plan", "_planned"):
-        monkeypatch.setattr(plans, name, parse)
+        monkeypatch.setattr(planning, name, parse)
     stored_plan._of_shape.cache_clear()
     fresh = world.groups()
     fresh.processor().run_until_idle()

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from strandline.errors import shown
@@ -26,18 +25,14 @@ from strandline.group.core.parts import IDENTITY, SUCCESS, Handler, Hook, Recipe
 from strandline.group.core.schedule import Want
 from strandline.group.definition import Group, Step
 from strandline.group.segments import Segments, segments_of
-from strandline.group.statements import held, parse, plan
-from strandline.group.statements.api import Dialect, Given, Held, Plan, Statement, TargetTable
-from strandline.group.statements.api import StatementProblem as WrongStatement
-from strandline.group.statements.holding import rows_of
+from strandline.group.statements import held
+from strandline.group.statements.api import Held, Plan, TargetTable
+from strandline.group.touched import TouchedRows
 
 PRE: Final = "group/pre"
 POST: Final = "group/post"
-_VERBS: Final = {"query": "query", "insert": "insert", "update": "update", "delete": "delete"}
 Undoing = Literal["nothing", "automatic", "step", "handler", "never"]
 
-Tables = Callable[[str, Iterable[str]], Mapping[str, TargetTable]]
-"""The schema of tables of a target, by the names that statements use."""
 NoHandler = Callable[[str], str | None]
 """It tells why there is no handler of a name; None if there is one."""
 
@@ -183,7 +178,7 @@ class GroupPlan(NamedTuple):
 
         `identities` of targets: two names may lead to one database.
         """
-        last = _Touched()
+        last = TouchedRows()
         for name in self.sequence:
             one = self.steps[name]
             needed = {need for need, _ in one.wants}
@@ -215,75 +210,10 @@ class GroupPlan(NamedTuple):
         return tuple(dict.fromkeys(one for step in every for one in step.holds))
 
 
-def planned(
-    group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler,
-    steps_max: int = 10_000, barrier_keep_s: float = 0.0, identities: Mapping[str, str] | None = None,
-) -> GroupPlan:  # fmt: skip
-    """Return the plan of a group; one `InvalidGroup` says all that is wrong. `no_handler` says what is wrong with a
-    handler's name."""
-    statements = _Statements(dialects, tables, barrier_keep_s, group.problems(steps_max))
-    made = GroupPlanner(group, statements, no_handler, statements.problems, statements.obstacles).plan()
-    made = made._replace(tables=statements.used).placed(identities)
-    if obstacles := [problem for problem in statements.obstacles if problem.step not in made.unsaved]:
-        raise refusal(obstacles, group.id)
-    return made
-
-
 def shape_of(definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a definition has in common with those of its kind: all but its id and the values of its steps."""
     steps = [{**step, "values": dict.fromkeys(step.get("values", ()))} for step in definition["steps"]]
     return {**definition, "id": "shape", "steps": steps}
-
-
-class _Statements:
-    """Plans the statements of a group that is submitted, on the tables as they are now."""
-
-    def __init__(self, dialects: Mapping[str, Dialect], tables: Tables, keep_s: float, problems: list[Problem]) -> None:
-        self._dialects, self._tables, self._keep_s, self.problems = dialects, tables, keep_s, problems
-        self.used: dict[str, dict[str, TargetTable]] = {}
-        self.obstacles: list[Problem] = []
-        """Reasons why steps cannot be undone by images: nothing is wrong with that where they need none."""
-
-    def __call__(self, one: Planned, text: str) -> Plan | None:
-        """Parse a statement, look its tables up, and plan it."""
-        step, target = one.step, one.target or ""
-        dialect = self._dialects.get(target)
-        if dialect is None:
-            given = f"targets={{{target!r}: URL}}, or --target {target}=URL"
-            self._problem(step, "unknown_target", f"there is no target {target!r}: give {given}")
-            return None
-        statement = _parsed(text, dialect)
-        verb = _VERBS.get(step.kind)
-        if verb is not None and not statement.problems and statement.kind != verb:
-            self._problem(step, "statement_kind", f"a {step.kind} step has a statement that is none")
-        if statement.problems:
-            self.problems += _of_statement(statement.problems, step)
-            return None
-        found = self._tables(target, statement.tables)
-        self.used.setdefault(target, {}).update(found)
-        made = _planned(text, dialect, tuple(found.items()), self._keep_s)
-        self.problems += _of_statement(made.problems, step)
-        if not (statement.kind == "query" or step.is_rollback or step.undo is not None or step.irreversible):
-            for obstacle in made.obstacles:
-                why = f"cannot be undone: {obstacle.text}; give undo= or irreversible=True"
-                self.obstacles.append(Problem("not_invertible", step.name, why, obstacle.position))
-        return self._touching(made, step, target)
-
-    def _touching(self, made: Plan, step: Step, target: str) -> Plan:
-        """Return a plan with what `touches` adds; for a statement that is not understood it replaces all of the
-        target."""
-        rows = [] if step.touches and not made.statement.understood else list(made.rows)
-        for where, table, key in step.touches:
-            found = self._tables(where, [table]).get(table)
-            if where != target or found is None:
-                self._problem(step, "value", f"touches: there is no table {table} in {where}, or it is no {target}")
-                continue
-            given = [Given(name, value) for name, value in key.items()]
-            rows.append(rows_of(found, found.key, given, writes=True))
-        return made._replace(rows=tuple(rows))
-
-    def _problem(self, step: Step, code: str, text: str) -> None:
-        self.problems.append(Problem(code, step.name, text))
 
 
 class GroupPlanner:
@@ -468,57 +398,6 @@ class GroupPlanner:
         for name, one in self._steps.items():
             graph.add(name, [need for need, _ in one.wants])
         return tuple(graph.order())
-
-
-class _Touched:
-    """The steps that touched places last: at each place its last writer and the readers since, and those below it."""
-
-    def __init__(self) -> None:
-        self._at: dict[tuple[Any, ...], tuple[list[str], list[str]]] = {}
-        self._below: dict[tuple[Any, ...], tuple[dict[str, None], dict[str, None]]] = {}
-
-    def before(self, step: str, holds: Iterable[Held]) -> list[str]:
-        """Return the steps that must come before this one, which now is the last."""
-        found: dict[str, None] = {}
-        for one in holds:
-            place = one.place
-            for cut in range(1, len(place) + 1):
-                writers, readers = self._at.get(place[:cut], ((), ()))
-                found.update(dict.fromkeys(writers))
-                if one.writes:
-                    found.update(dict.fromkeys(readers))
-            writers_below, readers_below = self._below.get(place, ({}, {}))
-            found.update(writers_below)
-            if one.writes:
-                found.update(readers_below)
-        for one in holds:
-            self._touch(step, one)
-        return list(found)
-
-    def _touch(self, step: str, one: Held) -> None:
-        place = one.place
-        if one.writes:
-            self._at[place] = ([step], [])
-            self._below.pop(place, None)
-        else:
-            self._at.setdefault(place, ([], []))[1].append(step)
-        for cut in range(1, len(place)):
-            self._below.setdefault(place[:cut], ({}, {}))[0 if one.writes else 1][step] = None
-
-
-@lru_cache(maxsize=2048)
-def _parsed(text: str, dialect: Dialect) -> Statement:
-    """Parse a statement. Groups of one kind have the same statements: each is parsed once."""
-    return parse(text, dialect)
-
-
-@lru_cache(maxsize=2048)
-def _planned(text: str, dialect: Dialect, tables: tuple[tuple[str, TargetTable], ...], keep_s: float) -> Plan:
-    return plan(_parsed(text, dialect), dict(tables), barrier_keep_s=keep_s)
-
-
-def _of_statement(problems: Iterable[WrongStatement], step: Step) -> list[Problem]:
-    return [Problem(wrong.code, step.name, wrong.text, wrong.position) for wrong in problems]
 
 
 def _empty(name: str) -> Step:

@@ -23,7 +23,8 @@ from strandline.group.history import History, HistoryEvent, defined
 from strandline.group.in_process import InProcess, Slip
 from strandline.group.names import group_key, stream_key
 from strandline.group.open_targets import OpenTargets, SharedLook
-from strandline.group.plan import GroupPlan, NoHandler, planned, shape_of
+from strandline.group.plan import GroupPlan, NoHandler, shape_of
+from strandline.group.planning import planned
 from strandline.group.points import reached
 from strandline.group.record import event_of, load
 from strandline.group.settings import GroupSettings
