@@ -8,7 +8,7 @@ STAMP := .venv/.stamp
 CLASSES := .venv/.classes
 BROWSER := .venv/.browser
 
-.PHONY: help setup demo pictures prepared test soak faults check bench servers conformance clean
+.PHONY: help setup demo pictures prepared test soak faults check bench servers conformance audit release lock clean
 
 help:
 	@echo "make demo            a tour: record, carry, read, in a console until Ctrl-C (ON=postgres, ON=kafka: on servers)"
@@ -21,6 +21,9 @@ help:
 	@echo "make bench NAME=...  one benchmark, for example append (ARGS='--on postgres' for some back-ends)"
 	@echo "make servers         real servers on loopback until Ctrl-C (ARGS='postgres kafka' for some)"
 	@echo "make conformance     statements of docs/spec and the tests that name them"
+	@echo "make audit           security rules, pins and hashes, known vulnerabilities"
+	@echo "make release         the same; then wheel and sdist, the same bytes each time, and what is in them"
+	@echo "make lock            constraints.txt anew from pyproject.toml (ARGS='--upgrade-package NAME'); needs uv"
 	@echo "make clean           remove .venv and everything that was built"
 
 setup: $(STAMP) $(CLASSES)
@@ -30,7 +33,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) lacks venv; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@echo "Setting up .venv (about 2 minutes: PySpark is 450 MB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement constraints.txt
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # What they are made of, and not the stamp: environments may share that, and it is touched when one is renewed.
@@ -83,6 +87,17 @@ servers: $(STAMP)
 
 conformance: $(STAMP)
 	@$(BIN)/python tools/conformance.py $(ARGS)
+
+audit: $(STAMP)
+	@$(BIN)/python tools/release.py audit
+
+release: audit
+	@$(BIN)/python tools/release.py build
+
+# Versions that are locked stay, unless they no longer fit. No address of an index gets into the file.
+lock:
+	@uv pip compile pyproject.toml --quiet --extra dev --universal --generate-hashes --no-emit-package strandline \
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file constraints.txt $(ARGS)
 
 clean:
 	rm -rf .venv build dist demo-out bench-out spark-warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
