@@ -302,3 +302,37 @@ def test_the_step_whose_values_are_wrong_is_the_one_that_fails(stage: Stage, wro
     assert isinstance(found, Failed)
     assert (found.step, did) == ("second", ["first"]), found
     assert accounts(stage) == ACCOUNTS
+
+
+# ---------------------------------------------------------------- what it takes of a server
+
+
+@pytest.mark.req("G92")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+@pytest.mark.parametrize("undo", [True, False])
+def test_a_segment_of_known_rows_takes_two_round_trips(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, undo: bool
+) -> None:
+    """All up to the last change, then the barrier row with the COMMIT; and each statement is prepared once."""
+    from strandline.backends.postgres.round_trips import Connection
+
+    changes = [step(stage, f"s{n}", ADD, {"n": 1, "id": n}, undo=undo) for n in (1, 2, 3)]
+    sent, begin = list[Any](), Connection._begin
+
+    def counted(self: Connection, send: Any) -> None:
+        sent.append(send)
+        begin(self, send)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "_begin", counted)
+        for life in range(4):
+            made = segment(stage, *changes)
+            sent.clear()
+            ran = stage.target.run_segment(stage.owner, made._replace(id=made.id._replace(life=life)))
+            assert isinstance(ran, Ran), ran
+    assert len(sent) == 2
+    (connection,) = stage.target._pool._idle
+    asked = connection.execute(
+        "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE statement LIKE 'UPDATE account%'"
+    )
+    assert asked.fetchall() == [(3 * 4 - 1,)], "from its second time on"

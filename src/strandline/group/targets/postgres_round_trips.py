@@ -91,12 +91,15 @@ def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answe
     """Execute statements in order; after one that fails the others are left out. Errors are in the answers."""
     ready: list[_Sent] = []
     unsent: list[Answer] = []
+    prepared = set[bytes | None]()
     for one in asked:
         try:
-            ready.append(_sent(connection, one))
+            sent = _sent(connection, one)
         except DataError as error:
             unsent.append(Unsent(error))
             break
+        ready.append(sent._replace(new=sent.new and sent.name not in prepared))
+        prepared.add(sent.name)
     found: list[PGresult] = []
     group: list[_Sent] = []
     room = AT_ONCE_BYTES
