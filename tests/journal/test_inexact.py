@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -163,7 +162,7 @@ def test_the_same_append_again(late: tuple[Strandline, Meanwhile]) -> None:
     first = s.journal.append(KEY, events(1), append_id=append_id, expected=0)
     for _ in range(2):
         again = s.journal.append(KEY, events(1), append_id=append_id, expected=0)
-        assert again == replace(first, duplicate=True)
+        assert again == first._replace(duplicate=True)
         carry(s)
     with pytest.raises(InvalidInput) as reused:
         s.journal.append(KEY, events("other"), append_id=append_id)

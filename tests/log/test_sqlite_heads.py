@@ -5,19 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import apsw
+import orjson
 import pytest
 
 from strandline.backends.memory.log import MemoryLog
 from strandline.backends.sqlite import log as sqlite
 from strandline.backends.sqlite import log_heads as sqlite_heads
 from strandline.backends.sqlite.log import SqliteLog
-from strandline.backends.sqlite.log_heads import NEW_TO_GUESS
+from strandline.backends.sqlite.log_heads import NEW_TO_GUESS, row_digest, row_text
 from strandline.fold import Duplicate, EventsAppended, RefusedAppend
 from strandline.settings import Settings
 from strandline.testing.clock import FakeClock
 from strandline.testing.log_contract.made import PARTITIONS, delete_of, draft_of, everything, purge_of
+from strandline.values.heads import Head, Remembered
 
 
 @pytest.fixture
@@ -141,3 +144,31 @@ def test_with_little_memory_and_many_keys_the_answers_are_those_of_a_log_in_memo
     assert (log.newest(), log.oldest()) == (plain.newest(), plain.oldest())
     log.close()
     other.close()
+
+
+MADE = Remembered("a" * 32, "b" * 32, 6, 7, 90, 1000)
+GIVEN = Remembered("c" * 32, "d" * 32, 5, 5, 80, 900)
+HEAD = Head(7, 2, 3, 1, 90, 500, 1000, None, None, 10_000, 4, 6, 1, (), MADE)
+
+
+@pytest.mark.parametrize(
+    ("head", "rest"),
+    [
+        (HEAD, [[], None]),
+        (HEAD._replace(generated=None), [[], None]),
+        (HEAD._replace(offset=91), [[], list(MADE)]),
+        (HEAD._replace(given=(GIVEN,)), [[list(GIVEN)], None]),
+        (HEAD._replace(given=(GIVEN, MADE), generated=None), [[list(GIVEN)], None]),
+        (HEAD._replace(expire_after_us=5, expire_at=1005), [[], None]),
+    ],
+)
+def test_a_head_is_the_same_text_however_it_is_written(head: Head, rest: list[object]) -> None:
+    """A head without anything special is put together without the help of JSON."""
+    expiry = [head.expire_after_us, head.expire_at]
+    text = row_text(head)
+    assert orjson.loads(text) == [7, 2, 3, 500, *expiry, 10_000, 4, 6, 1, *rest]
+    assert orjson.dumps(orjson.loads(text)).decode() == text
+
+
+def test_a_head_is_hashed_as_it_always_was() -> None:
+    assert row_digest("order|1", "[]", (1, 2, 3), None, 4) == crc32(b"order|1 (1, 2, 3, None, 4) []")

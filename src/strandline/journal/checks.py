@@ -29,6 +29,7 @@ from strandline.values.events import Event
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import SLICES, Key, slice_of
 from strandline.values.payloads import BYTES, JSON, encode, encode_json
+from strandline.values.tuples import new_tuple
 
 RESERVED_ENTITY_TYPES: Final = frozenset({"group", "group_stream", "group_inbox", "admin_act"})
 RESERVED_TAG_PREFIX: Final = "strandline."
@@ -113,7 +114,7 @@ def append_draft(
     listed = _listed(events, settings.append_events_max)
     event_headers, value = _encoded(listed, settings, known.entity_type, reserved)
     said = None if headers is None else _headers(headers)
-    action = Append(
+    action = new_tuple(Append, (
         written,
         event_headers,
         new_id() if append_id is None else id_of("append_id", append_id, code="append_id"),
@@ -123,11 +124,11 @@ def append_draft(
         None if expected is None else _expected(expected),
         KEEP_EXPIRY if expire_after is KEEP else _expire_after_us(expire_after),
         said,
-    )
+    ))  # fmt: skip
     header = encode_header(action)
     if len(header) + len(value) > settings.append_bytes_max:
         raise _too_large("append_too_large", "events", len(header) + len(value), settings.append_bytes_max)
-    return known, ActionDraft(slice_ * partitions // SLICES, action, header, value)
+    return known, new_tuple(ActionDraft, (slice_ * partitions // SLICES, action, header, value, None))
 
 
 def append_drafts(settings: Settings, partitions: int, appends: object) -> list[tuple[Key, ActionDraft, object, bool]]:
@@ -137,9 +138,13 @@ def append_drafts(settings: Settings, partitions: int, appends: object) -> list[
     """
     if isinstance(appends, (str, bytes, bytearray, Mapping, Set)) or not isinstance(appends, Iterable):
         raise invalid("events_type", "appends", "not a list", allowed=f"a list of {APPENDS}", got=appends)
-    drafts = []
+    drafts: list[tuple[Key, ActionDraft, object, bool]] = []
     for index, one in enumerate(appends):
         try:
+            if type(one) is tuple and len(one) == 2:  # most of them
+                known, draft = append_draft(settings, partitions, *one)
+                drafts.append((known, draft, None, True))
+                continue
             key, events, options = _one_of_many(one)
             numbers = bool(options.pop("numbers", True))
             known, draft = append_draft(settings, partitions, key, events, **options)

@@ -18,6 +18,7 @@ from strandline.values.actions import Append, Delete, Place
 from strandline.values.answers import Appended, Deleted, Marked, Purged
 from strandline.values.heads import Head
 from strandline.values.keys import Key
+from strandline.values.tuples import new_tuple
 
 
 class Noted(NamedTuple):
@@ -40,11 +41,12 @@ def appended(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object
     """Return the answer to an append, or raise the error that refuses it; `append_id` as the caller gave it."""
     effect, place = recorded.effect, recorded.place
     if type(effect) is EventsAppended and place is not None:
-        return Appended(key, effect.first, effect.last, place.partition, place.offset, place.timestamp)
+        first, last, _, _ = effect
+        return new_tuple(Appended, (key, first, last, *place, False))
     if isinstance(effect, Duplicate):
         reached("append.answered_from_its_id")
-        first = effect.answer
-        return Appended(key, first.first, first.last, draft.partition, first.offset, first.timestamp, duplicate=True)
+        known = effect.answer
+        return Appended(key, known.first, known.last, draft.partition, known.offset, known.timestamp, duplicate=True)
     if isinstance(effect, RefusedAppend) and isinstance(draft.action, Append):
         raise _refused(draft.action, effect, append_id)
     if is_plain(draft) and place is not None:

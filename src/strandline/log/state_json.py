@@ -37,12 +37,12 @@ def state_in(text: str | bytes) -> State:
         raise DamagedHead from None
 
 
-def state_digest(key: str, text: str, *beside: int | None) -> int:
+def state_digest(key: str, text: str, beside: str = "()") -> int:
     """Return a checksum of the text of a key's state, and of what else the state is made from."""
     return crc32(f"{key} {beside} {text}".encode())
 
 
-def check_state(digest: int | None, key: str, text: str, *beside: int | None) -> None:
+def check_state(digest: int | None, key: str, text: str) -> None:
     """Raise `DamagedHead` if a state has another digest than this one."""
-    if digest is not None and digest != state_digest(key, text, *beside):
+    if digest is not None and digest != state_digest(key, text):
         raise DamagedHead

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from strandline.values.events import RecordedEvent
 from strandline.values.keys import Key
@@ -20,8 +20,7 @@ class Keep(Enum):
 KEEP = Keep.KEEP
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """The events are durable. first, last and timestamp are None where no verdict was asked for or came in time."""
 
     key: Key
@@ -33,8 +32,7 @@ class Appended:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(NamedTuple):
     """Events up to `delete_to` are gone for every reader."""
 
     delete_to: int
@@ -42,8 +40,7 @@ class Deleted:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Purged:
+class Purged(NamedTuple):
     """The journal is gone for every reader."""
 
     partition: int
@@ -52,8 +49,7 @@ class Purged:
     """Which of the key's lives it ended; None if there was no journal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(NamedTuple):
     """A place in the log, and the time that it was given."""
 
     id: str

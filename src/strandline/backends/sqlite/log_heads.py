@@ -231,6 +231,11 @@ def row_text(head: Head) -> str:
     """Return a head as its action's row has it: without what the row tells anyway."""
     (seq_nr, delete_to, life, _, offset, created, _, expire_after_us, expire_at, segment_size, archive_to, prev,
      removed_to, given, generated) = head  # fmt: skip
+    if not given and generated is not None and generated.offset == offset and expire_after_us is expire_at is None:
+        # Most heads: what JSON makes of them below, in two thirds of the time.
+        return (
+            f"[{seq_nr},{delete_to},{life},{created},null,null,{segment_size},{archive_to},{prev},{removed_to},[],null]"
+        )
     rest = [answer for answer in given if answer.offset != offset]
     last = None if generated is None or generated.offset == offset else generated
     return orjson.dumps((
@@ -241,7 +246,8 @@ def row_text(head: Head) -> str:
 
 def row_digest(key: str, text: str, place: Sequence[int], first: int | None, last: int | None) -> int:
     """Return the digest of the head that an action's row has. The header is not in it: that has its own."""
-    return state_digest(key, text, *place, first, last)
+    partition, offset, timestamp = place
+    return state_digest(key, text, f"({partition}, {offset}, {timestamp}, {first}, {last})")
 
 
 def _head_in(key: str, digest: int | None, row: Sequence[Any]) -> Head:
