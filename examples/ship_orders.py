@@ -14,7 +14,7 @@ from threading import Thread
 
 import strandline
 from strandline import Event, Key, WorkDeclaration, Worker
-from strandline.work.journal import Claim
+from strandline.work.claims import Claim
 
 SHIPPING = WorkDeclaration("shipping", key={"order": "text"}, data={"city": "text"}, lease_s=30, max_timeouts=5)
 

@@ -23,7 +23,8 @@ from strandline.pipeline.supervisor import Supervisor
 from strandline.projection.delivery import Delivery
 from strandline.projection.range_runner import RangeRunner
 from strandline.work import worker
-from strandline.work.journal import Claim, WorkJournal
+from strandline.work.claims import Claim
+from strandline.work.journal import WorkJournal
 
 Method = Callable[..., Any]
 Wrapper = Callable[[Method], Method]

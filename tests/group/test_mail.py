@@ -19,8 +19,9 @@ from strandline.group.core.parts import Dep, Handler, Hook, Need, Produce, Recip
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
 from strandline.testing import points
+from strandline.work.claims import Claim
 from strandline.work.declaration import WorkDeclaration
-from strandline.work.journal import Claim, WorkJournal
+from strandline.work.journal import WorkJournal
 from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, serving, update
 
 BOX = WorkDeclaration("prices", key=mail.KEY, data=mail.DATA, poll_s=0.05)

@@ -17,7 +17,7 @@ from strandline.errors import LeaseLost, NotFound, Unavailable
 from strandline.projection import host
 from strandline.projection.management import Projections
 from strandline.testing import carry
-from strandline.work.journal import Claim
+from strandline.work.claims import Claim
 from tests.group.worlds import SqliteShop
 from tests.journal.worlds import KEY, url_of
 from tests.projection.worlds import ORDERS, QUICK

@@ -12,8 +12,8 @@ from strandline import Key
 from strandline.group.definition import Group
 from strandline.projection.definition import Projection
 from strandline.testing import points
+from strandline.work.claims import Claim
 from strandline.work.declaration import WorkDeclaration
-from strandline.work.journal import Claim
 from strandline.work.worker import Worker
 from tests.group.worlds import SqliteShop, update
 from tests.journal.worlds import world

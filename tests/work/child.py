@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import strandline
 from strandline.errors import LeaseLost
 from strandline.work import waking
+from strandline.work.claims import Claim
 from strandline.work.declaration import WorkDeclaration
-from strandline.work.journal import Claim, WorkJournal
+from strandline.work.journal import WorkJournal
 from strandline.work.worker import Worker
 from tests.work.worlds import World, declaration, one
 

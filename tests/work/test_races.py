@@ -25,7 +25,8 @@ import pytest
 from strandline.clock import now_us
 from strandline.errors import LeaseLost, Unavailable
 from strandline.work import tables
-from strandline.work.journal import Claim, WorkJournal
+from strandline.work.claims import Claim
+from strandline.work.journal import WorkJournal
 from tests.work.child import work_until_killed
 from tests.work.worlds import World, declaration, one, pages
 

@@ -13,7 +13,8 @@ import pytest
 from strandline.backends.postgres.database import Transaction
 from strandline.testing.faults import Crash
 from strandline.work import upkeep
-from strandline.work.journal import Claim, WorkJournal
+from strandline.work.claims import Claim
+from strandline.work.journal import WorkJournal
 from tests.work.test_transactions import caller
 from tests.work.worlds import S, World, one
 

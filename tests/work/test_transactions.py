@@ -13,7 +13,7 @@ import pytest
 
 import strandline
 from strandline.errors import InvalidInput, LeaseLost
-from strandline.work.journal import Claim
+from strandline.work.claims import Claim
 from strandline.work.worker import Worker
 from tests.work.test_worker import running, until
 from tests.work.worlds import World, declaration, one, pages

@@ -15,7 +15,8 @@ from strandline import aio
 from strandline.backends.postgres.database import Transaction
 from strandline.backends.postgres.round_trips import Connection
 from strandline.work import waking
-from strandline.work.journal import Cursor, WorkJournal
+from strandline.work.claims import Cursor
+from strandline.work.journal import WorkJournal
 from tests.work.test_races import child, over, said
 from tests.work.worlds import World, declaration, one, pages
 

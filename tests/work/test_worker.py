@@ -19,7 +19,8 @@ import pytest
 
 import strandline
 from strandline.errors import InvalidInput, Unavailable
-from strandline.work.journal import Claim, WorkJournal
+from strandline.work.claims import Claim
+from strandline.work.journal import WorkJournal
 from strandline.work.worker import Worker
 from tests.acceptance.cli_call import COMMAND
 from tests.work.test_races import child, over, said

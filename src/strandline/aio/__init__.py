@@ -54,10 +54,10 @@ from strandline.query.tagged_event import TaggedEvent
 from strandline.query.tags import GivenTagQuery
 from strandline.settings import GivenSettings
 from strandline.values.events import RecordedEvent
+from strandline.work.claims import Claim as PlainClaim
+from strandline.work.claims import Cursor as PlainCursor
 from strandline.work.declaration import WorkDeclaration, WorkSettings
 from strandline.work.entries import Entry
-from strandline.work.journal import Claim as PlainClaim
-from strandline.work.journal import Cursor as PlainCursor
 from strandline.work.journal import WorkJournal as PlainWorkJournal
 from strandline.work.worker import Worker as PlainWorker
 
@@ -121,7 +121,7 @@ class Claim(Awaited):
 
 
 class Batch(NamedTuple):
-    """The claims that one call handed out, as `strandline.work.journal.Batch`."""
+    """The claims that one call handed out, as `strandline.work.claims.Batch`."""
 
     claims: list[Claim]
     next_date: int | None

@@ -23,7 +23,8 @@ from strandline.errors import invalid
 from strandline.values.json_form import json_form
 from strandline.values.payloads import parse_json
 from strandline.values.written import seconds_of, whole_number
-from strandline.work.journal import Claim, WorkJournal
+from strandline.work.claims import Claim
+from strandline.work.journal import WorkJournal
 
 if TYPE_CHECKING:
     from strandline.connect import Strandline

@@ -18,11 +18,11 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from threading import Event, Lock
+from threading import Lock
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Never, Self, TypeVar
+from typing import Any, Final, Literal, Never, Self, TypeVar
 from uuid import UUID
 
 from strandline.errors import (
@@ -40,6 +40,7 @@ from strandline.settings import MIB
 from strandline.sql.api import Database, Transaction
 from strandline.work import catalog, rules
 from strandline.work.catalog import StoredJournal
+from strandline.work.claims import Batch, Claim, ClaimResult, Cursor, lease_lost, without_entries
 from strandline.work.dates import US, Date, date_us, delay_us
 from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
 from strandline.work.entries import (
@@ -61,27 +62,14 @@ BATCH_MAX: Final = 10_000
 BATCH_BYTES_MAX: Final = 64 * MIB
 CLAIM_MAX: Final = 1000
 PAGE_MAX: Final = 1000
-TEXT_MAX: Final = 2000
 OWNER_MAX: Final = 200
 TICK_S: Final = 0.1
 FORGET_S: Final = 60.0
 """How often a process with traffic looks for dead letters and ids that are kept no longer."""
 PRIORITIES: Final = 256
 RETRIES: Final = 5
-_BUSY_S, _BUSY_MAX_S = 0.01, 1.0
 T = TypeVar("T")
 _log: Final = logging.getLogger("strandline.work")
-
-
-class Batch(NamedTuple):
-    """The answer to a claim. `next_date` is the earliest date known at which another could find something, or None."""
-
-    claims: list[Claim]
-    next_date: int | None
-    lost: list[Claim]
-    """Claims that were to be done, and that somebody else has ended."""
-    paused: str | None
-    """The reason, if the journal is paused."""
 
 
 class WorkJournal:
@@ -218,12 +206,12 @@ class WorkJournal:
 
         def work(inner: Transaction) -> set[int]:
             done = self._end(inner, held, joined=tx is not None)
-            lost = _without(claims, done)
+            lost = without_entries(claims, done)
             if tx is not None and lost:
-                raise _lost([claim.entry.id for claim in lost])
+                raise lease_lost([claim.entry.id for claim in lost])
             return done
 
-        lost = _without(claims, self._write(work, tx))
+        lost = without_entries(claims, self._write(work, tx))
         for claim in claims:
             if tx is None:
                 claim.over(done=claim not in lost)
@@ -267,7 +255,7 @@ class WorkJournal:
 
         ended, clock, taken = self._write(work, None)
         cursor.pass_handed_out = taken.handed_out
-        lost = _without(given, ended)
+        lost = without_entries(given, ended)
         for claim in given:
             claim.over(done=claim not in lost)
         self._alert(dead)
@@ -348,7 +336,7 @@ class WorkJournal:
         """Send heartbeats for many claims. Claims that are over are told so, and returned."""
         pairs = [(held.id, held.fence) for held in self._held("claims", claims)]
         beaten = self._write(lambda tx: self._tables.beat(tx, self._look(tx), pairs), None) if pairs else set()
-        lost = _without(claims, beaten)
+        lost = without_entries(claims, beaten)
         for claim in lost:
             claim.lose()
         return lost
@@ -362,7 +350,7 @@ class WorkJournal:
             look = self._look(tx)
             row = self._tables.held(tx, look, claim.entry.id, claim.fence)
             if row is None:
-                raise _lost([claim.entry.id])
+                raise lease_lost([claim.entry.id])
             dead = self._tables.apply_outcomes(tx, look, self.settings, [EndedClaim(row, decide(row, look), reason)])
             self._waking.tell(tx, look.now)
             return dead
@@ -385,7 +373,7 @@ class WorkJournal:
             rows = [row for row in self._tables.rows(tx, [id]) if row.fence == fence]
             rows = self._tables.with_data(tx, rows)
         if not rows:
-            raise _lost([id])
+            raise lease_lost([id])
         try:
             return Claim(self, self._entry(rows[0]), rows[0])
         except (ValueError, KeyError):
@@ -688,144 +676,6 @@ class WorkJournal:
         return f"<WorkJournal {self.name} at {self._database.where}>"
 
 
-class ClaimResult(NamedTuple):
-    look: JournalState
-    entries: list[tuple[Entry, EntryRow]]
-    next_date: int | None
-    upkeep_date: int | None
-    handed_out: bool
-
-
-class Cursor:
-    """Claims entries under an owner's name. For one thread at a time.
-
-    Entries with a priority of `slow_from` or above are handed out only in a pass in which none below was.
-    """
-
-    def __init__(self, journal: WorkJournal, owner: str) -> None:
-        self.owner = owner
-        self.pass_handed_out = False
-        """Whether the pass that is under way has handed out an entry below `slow_from`."""
-        self.wait_s = 0.0
-        self.found = False
-        """Whether the last claim found something."""
-        self._journal = journal
-
-    def claim(self, limit: int = 1, *, done: Sequence[Claim] = ()) -> Batch:
-        """Claim the most urgent due entries, and end the claims in `done` with the same transaction."""
-        return self._journal.claim(self, limit, done)
-
-    def busy(self) -> int:
-        """Return how long to wait where others lock all entries that are due (µs): longer each time."""
-        self.wait_s = min(max(_BUSY_S, 2 * self.wait_s), _BUSY_MAX_S)
-        return round(self.wait_s * US)
-
-    def __repr__(self) -> str:
-        return f"<Cursor {self.owner} of {self._journal.name}>"
-
-
-class Claim:
-    """The right to process an entry until its lease ends."""
-
-    __slots__ = ("_lost", "_lost_event", "ended", "entry", "in_tx", "journal", "row", "was_done")
-
-    def __init__(self, journal: WorkJournal, entry: Entry, row: EntryRow) -> None:
-        self.journal, self.entry, self.row = journal, entry, row
-        self.ended = False
-        self.was_done = False
-        """Whether a call on it has ended the entry, other than in a caller's transaction: to end it again is quiet."""
-        self.in_tx = False
-        """Whether it was done in a caller's transaction. That transaction decides what becomes of it."""
-        self._lost = False
-        self._lost_event: Event | None = None
-
-    @property
-    def lost(self) -> Event:
-        """Set when it is known that the claim is over: stop."""
-        with _EVENTS:
-            if self._lost_event is None:  # most claims are done before anybody asks
-                self._lost_event = Event()
-                if self._lost:
-                    self._lost_event.set()
-            return self._lost_event
-
-    @property
-    def is_lost(self) -> bool:
-        """Return whether `lost` is set."""
-        return self._lost or (self._lost_event is not None and self._lost_event.is_set())
-
-    def lose(self) -> None:
-        """Note that the claim is over."""
-        with _EVENTS:
-            self._lost = True
-            if self._lost_event is not None:
-                self._lost_event.set()
-
-    @property
-    def fence(self) -> int:
-        """The number of this claim; later ones of the entry have larger ones."""
-        return self.row.fence
-
-    @property
-    def lease_s(self) -> float:
-        """The time that the claim lives without a heartbeat, as it was declared when the claim was made."""
-        return self.row.lease / US
-
-    @property
-    def held(self) -> ClaimRef:
-        """The numbers that end it."""
-        return ClaimRef(self.entry.id, self.row.fence, self.row.slot)
-
-    @property
-    def append_id(self) -> str:
-        """The append id for an append that this entry causes: the same in all runs of the same data."""
-        high = int(self.journal.journal_id[:16], 16)
-        return str(UUID(int=(high << 64) | self.row.number))
-
-    def heartbeat(self) -> None:
-        """Keep the claim for another lease; `LeaseLost` if it is over."""
-        if self.journal.beat([self]):
-            raise _lost([self.entry.id])
-
-    def done(self, *, tx: object = None) -> None:
-        """End the claim: the entry is done, and gone. `LeaseLost` if somebody else has it by now.
-
-        A second call does nothing. With `tx` the caller's transaction decides: after a rollback the claim is as it was,
-        and after a commit a second call is `LeaseLost`, so that no effect is committed twice.
-        """
-        if tx is None and self.was_done:
-            return
-        if self.journal.done_many([self], tx=tx) != ["done"]:
-            raise _lost([self.entry.id])
-
-    def fail(self, text: str = "", *, delay_s: float | None = None) -> None:
-        """End the claim as failed: the entry waits for `delay_s` (or a delay that doubles), or is a dead letter."""
-        if delay_s is not None and (isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)) or delay_s < 0):
-            raise invalid("delay_range", "delay_s", "not a delay", allowed="0 or more seconds", got=delay_s)
-        settings = self.journal.settings
-        self.journal.apply_outcome(
-            self,
-            lambda row, look: rules.failed(row, settings, look.now, delay_s),
-            f"failed: {str(text)[:TEXT_MAX]}",
-        )
-
-    def release(self) -> None:
-        """Give the entry back as it was."""
-        self.journal.apply_outcome(self, lambda row, look: rules.released(row, look.now), "")
-
-    def over(self, *, done: bool) -> None:
-        """Note that the claim has ended."""
-        self.ended = True
-        self.was_done = self.was_done or done
-        if not done:
-            self.lose()
-
-    def __repr__(self) -> str:
-        return f"<Claim {self.fence} of entry {self.entry.id}>"
-
-
-_EVENTS: Final = Lock()
-"""Held by a thread that makes the event of a claim."""
 _DATES: Final = ("insertion_date", "process_date", "expiration_date")
 _USUAL: Final = frozenset({"key", "data", "priority"})
 _ARGUMENTS: Final = _USUAL | {*_DATES, "id"}
@@ -837,24 +687,6 @@ def _entry(row: EntryRow, key: dict[str, Any], data: dict[str, Any]) -> Entry:
         row.expiration_date, PROCESSING if row.status == PROCESSING else WAITING, row.started, row.claimed_date,
         row.retry_date, row.counter, row.fence, row.owner,
     )  # fmt: skip
-
-
-def _without(claims: Sequence[Claim], ids: Collection[int]) -> list[Claim]:
-    """Return the claims that do not hold one of these entries. Of two on one entry the older one is over."""
-    newest: dict[int, int] = {}
-    for claim in claims:
-        newest[claim.entry.id] = max(claim.fence, newest.get(claim.entry.id, 0))
-    return [claim for claim in claims if claim.entry.id not in ids or claim.fence < newest[claim.entry.id]]
-
-
-def _lost(ids: Sequence[int]) -> LeaseLost:
-    named = ", ".join(map(str, ids))
-    return LeaseLost(
-        f"the claim on {'entry' if len(ids) == 1 else 'entries'} {named} is over",
-        code="lease_lost",
-        hint="stop: somebody else has it, or it is done",
-        entries=list(ids),
-    )
 
 
 def _check_page(after: object, limit: object) -> None:

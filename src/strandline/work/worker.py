@@ -23,7 +23,8 @@ from typing import Any, Final, Protocol
 from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
 from strandline.plain_calls import check_plain, check_ran, check_takes, told
 from strandline.settings import Settings
-from strandline.work.journal import CLAIM_MAX, Claim, Cursor, WorkJournal
+from strandline.work.claims import Claim, Cursor
+from strandline.work.journal import CLAIM_MAX, WorkJournal
 
 CONCURRENCY_MAX: Final = 1000
 MAX_RUN_S: Final = 3600.0

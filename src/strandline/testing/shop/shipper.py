@@ -17,7 +17,7 @@ import apsw
 
 import strandline
 from strandline import WorkDeclaration, Worker
-from strandline.work.journal import Claim
+from strandline.work.claims import Claim
 
 SHIPPING = WorkDeclaration("shipping", key={"parcel": "text"}, data={"order": "text"}, lease_s=1, max_timeouts=0)
 MAKE = "CREATE TABLE IF NOT EXISTS parcel (name TEXT NOT NULL)"
