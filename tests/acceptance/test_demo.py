@@ -538,9 +538,20 @@ def _try_next(text: str) -> None:
     commands = [shlex.split(line) for line in text.partition("try next")[2].splitlines() if "--url" in line]
     assert len(commands) >= 3
     for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout
+        if command[1] == "serve":
+            _serve_until_stopped([*command, "--port", "0"])
+        else:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout
+
+
+def _serve_until_stopped(command: list[str]) -> None:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert server.stderr.readline().startswith("serving http://127.0.0.1:")
+        server.terminate()
+        assert server.wait(timeout=60) == 0, server.stderr.read()
 
 
 def _check_the_check(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from strandline import Corrupt, Event
 from strandline.backup import backup, verify, verify_backup
+from strandline.store.tables import DECLARED
 from strandline.testing import carry
 from tests.acceptance.cli_call import call
 from tests.backup.conftest import Journals, opened, words
@@ -143,6 +144,16 @@ def test_damaged_files_of_a_backup(alike: Journals, tmp_path: Path) -> None:
     assert [damage.place for damage in damages] == [first.name, second.name]
     assert "bytes" in damages[0].wrong
     assert "cannot be read" in damages[1].wrong
+
+
+def test_tables_that_this_store_does_not_keep_are_no_matter(tmp_path: Path) -> None:
+    """A table of another store's view is declared in the same process."""
+    from tests.store.made_up import MADE_UP
+
+    assert {table.name for table in MADE_UP.tables} <= set(DECLARED)
+    here: dict[str, Any] = {"url": f"sqlite:{tmp_path}/here"}
+    filled(here)
+    assert verify(**here).damages == []
 
 
 @pytest.mark.req("RS6")

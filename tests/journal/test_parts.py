@@ -20,7 +20,7 @@ from tests.journal.test_read import away, damaged, faulty, pages_of, taken
 from tests.journal.worlds import BACKENDS, KEY, events, numbered, paired, seq_nrs, world
 
 pytestmark = pytest.mark.req("J128")
-POINTS = ("log.ending", "store.look", "log.read", "store.page")
+POINTS = ("log.ask_newest", "store.look", "log.read", "store.page")
 
 
 @pytest.fixture(params=BACKENDS)

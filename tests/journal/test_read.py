@@ -176,7 +176,7 @@ def test_a_log_trimmed_past_the_pointer(s: Strandline) -> None:
 @pytest.mark.req("J52")
 def test_moving() -> None:
     """The pipeline moves between any two calls that a read makes."""
-    points = ("log.ending", "store.look", "log.read", "store.page")
+    points = ("log.ask_newest", "store.look", "log.read", "store.page")
     for point in [f"{when} {name}" for name in points for when in ("before", "after")]:
         for buffer in (0, 10_000):
             s, faults = faulty(read_page=1, tail_buffer_bytes=buffer)
@@ -281,7 +281,7 @@ def test_unknown_purged_and_deleted_keys_are_empty(s: Strandline) -> None:
 @pytest.mark.req("J62")
 def test_away() -> None:
     """Log or store down, at the start or in mid-stream: never a quiet end, never half an answer taken for a whole."""
-    points = ("log.ending", "store.look", "log.read", "store.page")
+    points = ("log.ask_newest", "store.look", "log.read", "store.page")
     for point in points:
         for nth in (1, 2, 3):
             s, faults = faulty(read_page=2, tail_buffer_bytes=600)

@@ -108,6 +108,7 @@ def test_programs_on_postgres(part: str, postgres: PostgresServer) -> None:
 @pytest.mark.hypothesis
 @pytest.mark.timeout(0)
 @pytest.mark.req("J13", "J50", "T46", "P4")
+@pytest.mark.filterwarnings("ignore:accept_power_loss is on")  # one node has one replica
 @pytest.mark.parametrize("part", ["journal", "queries", "groups", "projections"])
 def test_programs_on_kafka_and_cassandra(part: str, kafka: KafkaServer, cassandra: CassandraServer) -> None:
     with Servers({"kafka": kafka.url, "cassandra": cassandra.url}) as servers:

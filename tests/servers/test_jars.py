@@ -17,9 +17,9 @@ NAMES = ("shell-1.0.jar", "pearl-2.0.jar")
 FETCH = """
 import sys
 from pathlib import Path
-from strandline.servers.jars import Library, jars
+from strandline.servers.jars import JarSet, jars
 parts = (("org.beach", "shell", "1.0"), ("org.beach", "pearl", "2.0"))
-print(sorted(path.name for path in jars(Library("beach", "1.0", parts, "little", Path(sys.argv[1]))).glob("*.jar")))
+print(sorted(path.name for path in jars(JarSet("beach", "1.0", parts, "little", Path(sys.argv[1]))).glob("*.jar")))
 """
 
 

@@ -24,6 +24,8 @@ WARM = 200
 
 def spark_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     """Record a DataFrame; how long that took, and what it cost."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
     import strandline
     from strandline.bench.spent import Spent
     from strandline.pipeline import append_frame, session
@@ -32,10 +34,13 @@ def spark_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
         spark = session.start(MASTER)
 
         def record(first: int, count: int) -> None:
-            frame = spark.range(first, first + count, numPartitions=2).selectExpr(
-                f"concat('order|', id div {EVENTS_A_KEY}) key", "'Placed' type",
-                f"cast(rpad(id, {PAYLOAD_BYTES}, 'x') as binary) payload", "cast(id as string) append_id",
-            )  # fmt: skip
+            number, text = F.col("id"), F.col("id").cast("string")
+            frame = spark.range(first, first + count, numPartitions=2).select(
+                F.concat(F.lit("order|"), F.floor(number / EVENTS_A_KEY).cast("string")).alias("key"),
+                F.lit("Placed").alias("type"),
+                F.rpad(text, PAYLOAD_BYTES, "x").cast("binary").alias("payload"),
+                text.alias("append_id"),
+            )
             append_frame(frame, **where)
 
         record(events, WARM)

@@ -29,7 +29,7 @@ from strandline.errors import Corrupt, StrandlineError, Unavailable, invalid
 from strandline.journal.replay import Wanted, replay_partition
 from strandline.pipeline import jvm, session
 from strandline.pipeline.archive_files import NEW, ArchivedFile, Manifest, move_in, opened, write_manifest
-from strandline.pipeline.columns import ARROW_SCHEMA, record_batch
+from strandline.pipeline.columns import ARROW_SCHEMA, record_batch, sum_of_digests
 from strandline.pipeline.failures import CROSSING, to_text
 from strandline.pipeline.supervisor import check_shared, interrupted_in_order, of_spark, open_session
 from strandline.pipeline.target import JournalRef
@@ -87,7 +87,6 @@ _TALLY: Final = pa.schema(
     ]
 )
 TIMESTAMP_TYPE: Final = "spark.sql.parquet.outputTimestampType"
-MODULUS: Final = "18446744073709551616"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +288,7 @@ def _sums_of() -> list[Any]:
     return [
         F.sum("events").alias("events"),
         F.sum("size").alias("size"),
-        F.expr(f"pmod(sum(cast(digest as decimal(20, 0))), {MODULUS})").alias("digest"),
+        sum_of_digests("digest").alias("digest"),
         F.sum("damaged").alias("damaged"),
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from struct import Struct
 from typing import Any, Final, cast
 from zlib import crc32
@@ -151,3 +152,10 @@ def _values(e: RecordedEvent) -> tuple[Any, ...]:
         str(e.key), e.key.entity_type, e.slice, e.seq_nr, e.prev_seq_nr, e.life, e.partition, e.log_offset, e.timestamp,
         str(e.append_id), e.type, e.tags, e.headers, metadata, payload, is_json, e.damaged,
     )  # fmt: skip
+
+
+def sum_of_digests(name: str) -> Any:
+    """Return the Spark column that adds up a column of digests, modulo 2^64 as `reconcile.tallies` does."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+    return F.pmod(F.sum(F.col(name).cast("decimal(20, 0)")), F.lit(Decimal(2**64)))

@@ -24,6 +24,7 @@ from strandline.carry.resolve import mark_carrier
 from strandline.connect import Strandline
 from strandline.errors import StrandlineError, Unavailable, invalid
 from strandline.pipeline import jvm, session
+from strandline.pipeline.columns import sum_of_digests
 from strandline.pipeline.failures import crossing
 from strandline.pipeline.supervisor import check_shared, interrupted_in_order, of_spark, open_session
 from strandline.pipeline.target import JournalRef
@@ -42,7 +43,6 @@ TALLY_DDL = "check string, slice int, day int, key string, expected long, found 
 TOLD = "told"
 """The check of a row that has no tally, but what else a part told."""
 TASKS_A_SLOT = 4
-MODULUS = "18446744073709551616"
 
 
 def reconcile(
@@ -174,7 +174,7 @@ def differing_rows(tallies: DataFrame) -> DataFrame:
     summed = tallies.groupBy("check", "slice", "day", "key").agg(
         F.sum("expected").alias("expected"),
         F.sum("found").alias("found"),
-        F.expr(f"pmod(sum(cast(digest as decimal(20, 0))), {MODULUS})").alias("digest"),
+        sum_of_digests("digest").alias("digest"),
         F.collect_list("told").alias("told"),
     )
     return summed.where((F.col("expected") != F.col("found")) | (F.col("digest") != 0) | (F.col("check") == TOLD))
