@@ -69,7 +69,7 @@ def test_libraries_that_can_lose_commits_are_refused(
     assert not path.exists()
 
 
-@pytest.mark.req("U2", "RS11")
+@pytest.mark.req("U2", "RS11", "RA1")
 def test_what_durability_rests_on_is_set(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(connection: apsw.Connection) -> None:
         connection.pragma("synchronous", "off")

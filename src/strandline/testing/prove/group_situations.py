@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from strandline.errors import InvalidGroup
-from strandline.group.checks import is_true
-from strandline.group.core.parts import Dep, Recipe
+from strandline.group.checks import ask, is_true
+from strandline.group.core.parts import Dep, HookMessage, Recipe
 from strandline.group.definition import Group
 from strandline.testing.prove.group_world import SqliteShop, SqlShop
 from strandline.testing.prove.program import Difference
@@ -34,6 +34,10 @@ class SituatedRun(Protocol):
     def processed(self) -> None: ...
 
     def do_run(self, kills: list[Any], parallel: int | None) -> None: ...
+
+    def one_run(self) -> bool: ...
+
+    def do_new_process(self, abandoned: bool) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -205,6 +209,76 @@ def swapped(run: SituatedRun, shop: SqlShop, on: str, id_: str) -> None:
     _same(shop, "SELECT id, pos FROM swapped ORDER BY id", [(1, 1), (2, 2)])
 
 
+def stuck(run: SituatedRun, shop: SqlShop, on: str, id_: str) -> None:
+    """A group whose undo failed keeps the rows that it changed, and no others of its table, though it looked for them
+    in all of it."""
+    _filled(shop, "stuck", "(1, 5), (2, 1)")
+
+    def meddles(_: object) -> Any:
+        shop.execute("UPDATE stuck SET n = 9 WHERE id = 1")
+        return {"value": 1}
+
+    run.situated = meddles
+    scans = failing(f"{id_}a", on, "update", "UPDATE stuck SET n = n + 1 WHERE n > 2")
+    scans.on_conflict = "fail"
+    run.groups.submit(scans)
+    run.processed()
+    for n in (1, 2):
+        made = Group(f"{id_}b{n}")
+        made.update("sets", f"UPDATE stuck SET n = {n} WHERE id = {n}", target=on)
+        run.groups.submit(made)
+    run.processed()
+    _ended(run, f"{id_}a", "rollback_failed")
+    _ended(run, f"{id_}b2", "committed")
+    _same(shop, "SELECT id, n FROM stuck ORDER BY id", [(1, 9), (2, 2)])
+    run.groups.resolve(f"{id_}a", "changes", "accept_current")
+    run.processed()
+    _ended(run, f"{id_}a", "rolled_back")
+    _ended(run, f"{id_}b1", "committed")
+    _same(shop, "SELECT id, n FROM stuck ORDER BY id", [(1, 1), (2, 2)])
+
+
+def doubted(run: SituatedRun, shop: SqlShop, on: str, id_: str) -> None:
+    """A group is cancelled while nobody knows whether its first transaction ran: whoever goes on asks the target."""
+    _filled(shop, "doubted", "(1, 5)")
+    run.kills.plan([["step.done", 1]])  # it is committed, and nobody has written that down
+    try:
+        run.groups.submit(failing(id_, on, "update", "UPDATE doubted SET n = 6 WHERE id = 1"))
+        killed = run.one_run()
+    finally:
+        run.kills.plan([])
+    if killed:
+        run.do_new_process(True)
+        run.groups.cancel(id_)
+        run.processed()
+    _ended(run, id_, "rolled_back")
+    _same(shop, "SELECT n FROM doubted", [(5,)])
+
+
+def told_late(run: SituatedRun, shop: SqlShop, on: str, id_: str) -> None:
+    """A step ends when its group has failed already: its post-hook is told that."""
+    told = list[Any]()
+
+    def answers(message: Any) -> Any:
+        if isinstance(message, HookMessage):
+            told.append((message.step, message.when, message.succeeded))
+            return None
+        if message.step == "fails":
+            return {"value": False}
+        time.sleep(SLOW_S)
+        return {"value": 1}
+
+    run.situated = answers
+    made = Group(id_)
+    made.empty("late", recipes=[Recipe("r", handler="situated")], post_hook="situated")
+    made.empty("fails", checks=[ask("situated")])
+    run.groups.submit(made)
+    run.processed()
+    _ended(run, id_, "aborted")
+    if told != [("late", "post", True)]:
+        raise Difference("situation", f"hooks were told {told}")
+
+
 COUPLED: Final = "CREATE TABLE coupled (id integer PRIMARY KEY, owner text, mark integer)"
 SITUATIONS: Final[dict[str, Situation]] = {
     "sampled": Situation((POSTGRES,), ("CREATE TABLE sampled (id integer PRIMARY KEY, n integer)",), sampled),
@@ -227,6 +301,9 @@ SITUATIONS: Final[dict[str, Situation]] = {
     "excluded": Situation(
         (POSTGRES,), (f"{COUPLED[:-1]}, EXCLUDE USING btree (owner WITH =) WHERE (mark > 0))",), coupled
     ),
+    "stuck": Situation((SQLITE, POSTGRES), ("CREATE TABLE stuck (id integer PRIMARY KEY, n integer)",), stuck),
+    "doubted": Situation((SQLITE, POSTGRES), ("CREATE TABLE doubted (id integer PRIMARY KEY, n integer)",), doubted),
+    "told_late": Situation((SQLITE,), ("CREATE TABLE unused (id integer PRIMARY KEY)",), told_late),
     "other_zone": Situation((POSTGRES,), ("CREATE TABLE timed (id integer PRIMARY KEY, at timestamptz)",), other_zone),
     "swapped": Situation(
         (POSTGRES,),
