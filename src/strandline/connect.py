@@ -73,6 +73,7 @@ class Strandline:
         """`urls` name log and store in errors; `work` opens work journals."""
         self.log, self.store = log, store
         self.settings = settings or Settings()
+        store.archive.place = self.settings.archive
         self.shared = True
         """Whether other processes can open the same log and store."""
         self.local = False

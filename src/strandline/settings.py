@@ -108,6 +108,8 @@ class Settings(CheckedSettings):
     append_events_max: int = within(1000, 1, 10_000)
     append_bytes_max: int = within(8 * MIB, 1, 16 * MIB)
     metadata_bytes_max: int = within(64 * 1024, 1, 8 * MIB)
+    archive: str | None = field(default=None, metadata={"kind": str})
+    """The folder of the archive, where this machine sees it elsewhere than the store says."""
 
 
 class GivenSettings(TypedDict, total=False):
@@ -146,6 +148,7 @@ class GivenSettings(TypedDict, total=False):
     append_events_max: int
     append_bytes_max: int
     metadata_bytes_max: int
+    archive: str | None
 
 
 def checked_settings(kind: Any, given: Mapping[str, Any], beside: Sequence[str] = ()) -> dict[str, Any]:
@@ -180,6 +183,10 @@ def _check(rules: Mapping[str, Any], name: str, given: Any, default: Any) -> Any
         if value not in rules["allowed"]:
             raise _refused(name, "unknown value", " or ".join(rules["allowed"]), value)
         return value
+    if rules.get("kind") is str:
+        if not isinstance(value, str) or not value:
+            raise _refused(name, "not a path", "the path of a folder, as text", given)
+        return value
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise _refused(name, "not true or false", "true or false", value)
@@ -209,7 +216,7 @@ def parse_setting(name: str, text: str) -> Any:
     """Return a setting as a command line gives it: text becomes a number or a truth value where the setting wants
     one."""
     known = {f.name: f for f in fields(Settings)}
-    if name not in known or "allowed" in known[name].metadata:
+    if name not in known or "allowed" in known[name].metadata or known[name].metadata.get("kind") is str:
         return text
     if isinstance(known[name].default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)

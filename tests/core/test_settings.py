@@ -57,7 +57,8 @@ SECONDS = {
 }
 CHOICES = {"bucket_size": (None, ("minute", "hour", "day")), "schema": ("create", ("create", "check"))}
 SWITCHES = {"accept_power_loss": False, "allow_adhoc_groups": False, "commit_in_thread": False, "heads_cache": True}
-KNOWN = {**WHOLE, **SECONDS, **CHOICES, **SWITCHES}
+PATHS = {"archive": None}
+KNOWN = {**WHOLE, **SECONDS, **CHOICES, **SWITCHES, **PATHS}
 LATER = set(
     """
     handler_timeout_s
@@ -165,6 +166,15 @@ def test_durations_at_their_bounds_and_just_over(name: str) -> None:
         assert str(refused(**{name: bad})).startswith(f"{name}: out of range; allowed {least}..{most}; got ")
     for bad in ("10", True, None, [10], b"10"):
         assert str(refused(**{name: bad})).startswith(f"{name}: not a number; allowed {least}..{most}; got ")
+
+
+@pytest.mark.req("J112")
+def test_a_path_is_text() -> None:
+    assert Settings.of({"archive": "/mnt/events"}).archive == "/mnt/events"
+    assert Settings.of({"archive": None}).archive is Settings().archive is None
+    for wrong in ("", 1, b"/mnt", True):
+        refused(archive=wrong)
+    assert parse_setting("archive", "2026") == "2026"
 
 
 @pytest.mark.req("J112")

@@ -13,17 +13,20 @@ import pytest
 from pyarrow.parquet import ParquetFile
 from tests.acceptance.cli_call import call
 from tests.pairings import paired, pairing
-from tests.pipeline.test_pairings import KEYS, draft_of, some_history
+from tests.pipeline.test_pairings import KEYS, draft_of, some_history, stored
 
 import strandline
-from strandline import Event, points
+from strandline import Event, MissingEvent, points
 from strandline.connect import Strandline
 from strandline.errors import InvalidInput, Unavailable
-from strandline.pipeline.archive_files import LOCK, Manifest, read_manifest
-from strandline.pipeline.archiving import SCHEMA, archive, event_row
+from strandline.pipeline.archiving import SCHEMA, archive
 from strandline.pipeline.sweeping import sweep
+from strandline.reconcile.rounds import HereRunner, reconcile_rounds
 from strandline.reconcile.tallies import item_of, signed, text_number
+from strandline.store.archive import event_row
+from strandline.store.archive_files import LOCK, Manifest, read_manifest
 from strandline.testing import carry
+from strandline.testing.archive import archive_here
 
 __all__ = ["paired", "pairing"]
 pytestmark = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
@@ -99,6 +102,77 @@ def test_an_archive_has_every_event_as_it_was_read(
     assert more.events == report.events + more.written
     assert archived(folder) == events_of(paired, later)
     check_files(folder)
+
+
+@pytest.mark.req("J120", "T85", "RR10", "P105")
+@pytest.mark.timeout(300)
+def test_archived_events_leave_the_store(tmp_path: Path, spark: Any) -> None:
+    """By the command; then the files are the only place, and Spark, too, reads all of it as before."""
+    url, folder = f"sqlite:{tmp_path}/shop", tmp_path / "archive"
+
+    def by_spark(**options: Any) -> list[Any]:
+        frame = spark.read.format("strandline").options(url=url, **options).load()
+        return sorted(map(tuple, frame.select("key", "life", "seq_nr", "timestamp", "type", "payload").collect()))
+
+    with strandline.connect(url) as s:
+        some_history(s)
+        carry(s)
+        line = s.strandline()
+        s.journal.append(KEYS[1], [Event("Later", 1, tags=["new"])])
+        ways: tuple[dict[str, str], ...] = ({}, {"tail": "false"}, {"keys": KEYS[1]}, {"tasks": "3"})
+        before = everything(s), [by_spark(**options) for options in ways]
+        with s.by_tag("new") as feed:
+            tagged = [(event, event.offset) for event in feed]
+        told = call("pipeline", "archive", str(folder), "--before", str(line), "--remove", "--url", url, "--json")
+        assert told.code == 0, told.err
+        assert told.lines[0]["removed"] == told.lines[0]["events"] > 0
+        assert stored(s, KEYS[1]) == []
+        assert (everything(s), [by_spark(**options) for options in ways]) == before
+        with s.by_tag("new") as feed:
+            assert [(event, event.offset) for event in feed] == tagged
+        with pytest.raises(MissingEvent), s.by_slices("order", 0, 1023) as query:
+            list(query)
+        carry(s)
+        later = s.strandline()
+        again = call("pipeline", "archive", str(folder), "--before", str(later), "--remove", "--url", url)
+        assert again.code == 0
+        assert "taken out of the store" in again.out
+        assert everything(s) == before[0]
+
+
+def everything(s: Strandline) -> list[Any]:
+    """All events that readers are told of."""
+    keys = [str(key) for type_ in s.journal.entity_types() for key in s.journal.keys(type_)]
+    return [event for key in keys for event in s.journal.read(key)]
+
+
+@pytest.mark.req("J120", "J121", "T85")
+@pytest.mark.parametrize("pairing", [pytest.param("kafka-cassandra", marks=pytest.mark.lane("servers"))], indirect=True)
+def test_rows_leave_a_store_without_transactions(pairing: Any, paired: Strandline, tmp_path: Path) -> None:
+    some_history(paired)
+    carry(paired)
+    before = everything(paired)
+    with paired.by_tag("new") as feed:
+        tagged = [(event, event.offset) for event in feed]
+    folder = tmp_path / "archive"
+    removed = archive_here(paired, folder, paired.strandline() + 1)
+    assert removed.removed > 0
+    assert stored(paired, KEYS[1]) == []
+    assert everything(paired) == before
+    with paired.by_tag("new") as feed:
+        assert [(event, event.offset) for event in feed] == tagged
+    with pytest.raises(MissingEvent), paired.by_slices("order", 0, 1023) as query:
+        list(query)
+    paired.journal.append(KEYS[1], [Event("Later", 1)])
+    paired.journal.delete(KEYS[2], to=1)
+    paired.journal.purge(KEYS[3])
+    carry(paired)
+    expected = [
+        event for event in before if str(event.key) != KEYS[3] and (str(event.key) != KEYS[2] or event.seq_nr > 1)
+    ]
+    assert [event for event in everything(paired) if event.type != "Later"] == expected
+    found = reconcile_rounds(paired.log, paired.store, HereRunner(paired.log, paired.store, paired.settings))
+    assert found.findings == []
 
 
 def check_files(folder: Path) -> None:

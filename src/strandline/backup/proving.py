@@ -41,7 +41,7 @@ from strandline.store.tables import DECLARED, PACKAGE, Table
 from strandline.store.view_list import packages
 from strandline.urls import SQL, Url, Urls, urls_of
 from strandline.values.actions import Append, Mark, Place
-from strandline.values.heads import State
+from strandline.values.heads import Head, State
 from strandline.values.keys import key_partition
 
 RECORDS: Final = 1000
@@ -332,7 +332,7 @@ class _JournalProof:
             for key in keys:
                 self._report.heads += 1
                 said, expected = states.get(key), self._states.get(key)
-                if key in damaged or key not in self._states or said == expected:
+                if key in damaged or key not in self._states or _without_archive(said) == _without_archive(expected):
                     continue
                 if said is not None and said.offset > self._newest[self._partition_of(key)]:
                     continue  # written meanwhile
@@ -361,6 +361,11 @@ class _JournalProof:
 def _in_parts(keys: list[str]) -> Iterator[list[str]]:
     for at in range(0, len(keys), KEYS):
         yield keys[at : at + KEYS]
+
+
+def _without_archive(state: State) -> State:
+    """The state without what only the store says: how much of it is in the archive."""
+    return state._replace(archive_to=0) if isinstance(state, Head) else state
 
 
 def _short(state: State) -> str:

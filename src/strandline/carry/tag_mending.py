@@ -39,6 +39,7 @@ from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Pointer, life_of
 from strandline.store.api import CarryMark, Store
+from strandline.store.archive import page_of_life
 from strandline.store.correction import Amend, Correction
 from strandline.store.scans import MOST, entity_types_of, keys_of
 from strandline.store.tables import REPAIRED, RepairedRow, repaired_number
@@ -241,8 +242,8 @@ class TagMender:
 
     def _events(self, life: Life, head: Head, from_: int, to: int) -> Iterator[Any]:
         while from_ <= to:
-            page = self._store.page(
-                life.key, life.number, head.segment_size, from_=from_, to=to, limit=ROWS_AT_ONCE, bytes_max=PAGE_BYTES
+            page = page_of_life(
+                self._store, life.key, head, from_=from_, to=to, limit=ROWS_AT_ONCE, bytes_max=PAGE_BYTES
             )
             yield from page.rows
             if not page.rows or not page.more:

@@ -26,11 +26,15 @@ def archive(
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
     ] = None,
     spark_ui: SparkPageOption = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Take them out of the store, once the files were read back.")
+    ] = False,
 ) -> None:
     """Write events as Parquet, on Spark, or add to what was written.
 
-    Events that were recorded before a time; they stay in the store. Every
-    file is read back and compared; killed, the archive is what it was.
+    Events that were recorded before a time; they stay in the store, unless
+    --remove is given: then keys are read from the files. Every file is read
+    back and compared; killed, the archive is what it was.
 
     Example: strandline pipeline archive events --before 2026-11-01T00:00:00Z --url sqlite:orders
     """
@@ -46,9 +50,13 @@ def archive(
     target = options.target()
     url = target.pop("url", None)
     with stopped_in_order(stop.set, "what is being written"):
-        done = write(url, path, time, **target, stop=stop, master=master, **options.settings)
+        done = write(url, path, time, remove=remove, **target, stop=stop, master=master, **options.settings)
     said = f"{counted(done.events, 'event')} in {counted(done.files, 'file')}, {bytes_text(done.bytes)}"
+    if remove:
+        said += f"; {counted(done.removed, 'event')} taken out of the store"
     options.tell(asdict(done), f"{counted(done.written, 'event')} written; {said}, up to {time_text(done.to)}")
+    if done.kept_keys and not options.json:
+        note(f"{counted(done.kept_keys, 'key')} kept events in the store, behind one that is not as in the files")
     if done.damaged and not options.json:
         note(f"{counted(done.damaged, 'event')} left out: damaged in the store (`pipeline reconcile` names them)")
 

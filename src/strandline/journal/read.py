@@ -28,6 +28,7 @@ from strandline.record import encode_header
 from strandline.rows import Pointer, life_of
 from strandline.settings import Settings
 from strandline.store.api import Store
+from strandline.store.archive import page_of_life
 from strandline.store.scans import look_at
 from strandline.values.actions import Mark
 from strandline.values.events import RecordedEvent, parts_of
@@ -232,8 +233,8 @@ class Reading:
             # In a gap, or where one is missing, the page goes beyond the end: what stands there tells which it is.
             limit = min(self._reader.settings.read_page, end - self._wanted + 1, self._left)
             life = life_of(key, stored.life)
-            rows, more = self._reader.store.page(
-                key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit,
+            rows, more = page_of_life(
+                self._reader.store, key, stored, from_=self._wanted, to=stored.seq_nr, limit=limit,
                 bytes_max=STORE_PAGE_BYTES,
             )  # fmt: skip
             wanted, missing = chained(rows, self._wanted)
@@ -348,6 +349,10 @@ class BackwardReading(Reading):
     """
 
     def pages(self) -> Iterator[Iterable[RecordedEvent]]:
+        stored = self._plan.stored
+        archived = 0 if stored is None else stored.archive_to
+        if self._plan.start <= min(archived, self._wanted) and self._wanted - archived < self._left:
+            self._reader.store.archive.check()  # before anything is shown
         while self._left and self._wanted >= self._plan.start:
             made = self._plan
             yield from self._from_tail()
@@ -406,8 +411,8 @@ class BackwardReading(Reading):
         while self._left and self._wanted >= start:
             limit = min(self._reader.settings.read_page, self._wanted - start + 1, self._left)
             life = life_of(key, stored.life)
-            rows = self._reader.store.page(
-                key, stored.life, stored.segment_size, from_=start, to=self._wanted, limit=limit,
+            rows = page_of_life(
+                self._reader.store, key, stored, from_=start, to=self._wanted, limit=limit,
                 bytes_max=STORE_PAGE_BYTES, backwards=True,
             ).rows  # fmt: skip
             count, wanted = chained_down(rows, self._wanted)
@@ -427,9 +432,7 @@ class BackwardReading(Reading):
         wanted = self._wanted
         reached("read.backwards_in_a_gap")
         if wanted < stored.prev:
-            above = self._reader.store.page(
-                key, stored.life, stored.segment_size, from_=wanted, to=stored.seq_nr, limit=1
-            ).rows
+            above = page_of_life(self._reader.store, key, stored, from_=wanted, to=stored.seq_nr, limit=1).rows
             if above:
                 return wanted if above[0][0] == wanted else int(above[0][1])
         return stored.prev

@@ -23,7 +23,7 @@ from struct import Struct
 from tempfile import SpooledTemporaryFile
 from typing import Any, Final, NamedTuple
 
-from strandline.errors import NotFound
+from strandline.errors import NotFound, ReadConflict
 from strandline.journal.plan import plan
 from strandline.journal.read import STORE_PAGE_BYTES, JournalReader, Reading, log_ended, log_offset_of
 from strandline.journal.tail import KeyTail
@@ -39,6 +39,7 @@ from strandline.store.scans import events_of
 from strandline.values.events import EventRow, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import SLICES, is_key, slice_of
+from strandline.values.ranges import Range, first_slice
 from strandline.values.tuples import new_tuple
 
 PAGE: Final = 2000
@@ -66,10 +67,13 @@ class Wanted(NamedTuple):
 
 
 def replay_partition(
-    log: Log, store: Store, settings: Settings, wanted: Wanted, *, tail: bool = True
+    log: Log, store: Store, settings: Settings, wanted: Wanted, *, tail: bool = True, archive: bool = True
 ) -> Iterator[list[EventRow]]:
-    """Return pages of events by time. Without `tail` only what the store has by then."""
+    """Return pages of events by time. Without `tail` only what the store and its archive have by then, without
+    `archive` only what the store itself has."""
     replay = Replay(JournalReader(log, store, settings), store, wanted)
+    if not archive:
+        return replay.of_store((max(0, wanted.from_ - 1), LAST), wanted.to)
     return replay.pages() if tail else replay.stored(0, LAST)
 
 
@@ -78,6 +82,8 @@ class Replay:
 
     def __init__(self, reader: JournalReader, store: Store, wanted: Wanted) -> None:
         self._reader, self._store, self._wanted = reader, store, wanted
+        self._kept: dict[tuple[str, int], int] = {}
+        """Of lives that have events in files and in the store alone, up to where the files were taken."""
 
     def pages(self) -> Iterator[list[EventRow]]:
         """Store, then tail."""
@@ -93,10 +99,39 @@ class Replay:
                 yield from self._added(portion, bound, aside.end)
 
     def stored(self, after: int, to: int, shown: Callable[[EventRow], bool] | None = None) -> Iterator[list[EventRow]]:
-        """Yield rows of the store after one timestamp, up to another."""
-        partition, cut, from_, last, slices, entity_type = self._wanted
-        place, to = (max(after, from_ - 1), LAST), min(to, last)
-        more, limit = place[0] < to, min(PAGE, FIRST_PAGE)
+        """Yield events of store and archive after one timestamp, up to another.
+
+        Below the archive's time those in the files come first, then rows that are in no file: of a key these are later.
+        The time is looked at after each page of the store. Once it has moved, rows may be gone that should have come:
+        the page is left, and what follows is looked for in the files.
+        """
+        place, to = (max(after, self._wanted.from_ - 1), LAST), min(to, self._wanted.to)
+        done = 0
+        while place < (to, LAST):
+            line = self._archive_line()
+            end = min(to, line - 1)
+            if line > done and place < (end, LAST):
+                yield from self._of_archive(place, end, shown)
+                for rows in self.of_store(place, end):
+                    self._check_line(line)
+                    yield list(filter(shown, self._not_archived(rows)))
+                self._check_line(line)
+                place, done = (end, LAST), line
+                continue
+            for rows in self.of_store(place, to):
+                if self._archive_line() != line:
+                    reached("replay.archived_meanwhile")
+                    break
+                if rows:
+                    place = rows[-1].timestamp, rows[-1].seq_nr
+                yield rows if shown is None else list(filter(shown, rows))
+            if self._archive_line() == line:
+                return
+
+    def of_store(self, place: tuple[int, int], to: int) -> Iterator[list[EventRow]]:
+        """Yield pages of the rows that the store itself has behind a place, by time, up to the cut."""
+        partition, cut, _, _, slices, entity_type = self._wanted
+        more, limit = place < (to, LAST), min(PAGE, FIRST_PAGE)
         while more:
             rows, more = events_of(
                 self._store, partition, after=place, to=to, limit=limit, entity_type=entity_type, slices=slices
@@ -110,9 +145,63 @@ class Replay:
             if log_offset_of(rows[-1].body) > cut:
                 reached("replay.carried_past_the_cut")
                 rows, more = [row for row in rows if log_offset_of(row.body) <= cut], False
-            if shown is not None:
-                rows = list(filter(shown, rows))
             yield rows
+
+    # ------------------------------------------------------------ the archive
+
+    def _archive_line(self) -> int:
+        """The archive's time: below it all heads know which of their events are in the files."""
+        note = self._store.archive.note()
+        return 0 if note is None else note.before
+
+    def _check_line(self, line: int) -> None:
+        """`ReadConflict` if the archive's time has moved: a key whose events were in the store alone may have lost
+        some of them, and it is not known which were shown."""
+        if self._archive_line() != line:
+            raise ReadConflict(
+                f"more of partition {self._wanted.partition} went into the archive while it was replayed",
+                code="journal_changed",
+                hint="replay again",
+            )
+
+    def _of_archive(
+        self, place: tuple[int, int], to: int, shown: Callable[[EventRow], bool] | None
+    ) -> Iterator[list[EventRow]]:
+        """Yield pages of the events behind a place that are in the files and nowhere else, or in both places."""
+        partition, _, _, _, (lo, hi), entity_type = self._wanted
+        mine = Range(first_slice(partition, self._partitions), first_slice(partition + 1, self._partitions) - 1)
+        slices = max(lo, mine.lo), min(hi, mine.hi)
+        if slices[0] > slices[1]:
+            return
+        for rows in self._store.archive.pages(slices=slices, after=place[0] - 1, to=to, entity_type=entity_type):
+            found = []
+            states = self._states_of(rows)
+            for row in rows:
+                state = states.get(row.key)
+                if not isinstance(state, Head) or not remains(row, state) or (row.timestamp, row.seq_nr) <= place:
+                    continue
+                if row.seq_nr > self._kept.get((row.key, row.life), state.archive_to):
+                    self._kept.setdefault((row.key, row.life), state.archive_to)
+                elif log_offset_of(row.body) <= self._wanted.cut and (shown is None or shown(row)):
+                    found.append(row)
+            yield found
+
+    def _not_archived(self, rows: list[EventRow]) -> list[EventRow]:
+        """The rows that came from no file, also where the head knows more by now."""
+        states, found = self._states_of(rows), []
+        for row in rows:
+            state = states.get(row.key)
+            archived = state.archive_to if isinstance(state, Head) and state.life == row.life else 0
+            if row.seq_nr > self._kept.get((row.key, row.life), archived):
+                found.append(row)
+        return found
+
+    def _states_of(self, rows: list[EventRow]) -> dict[str, State]:
+        return self._store.look(self._wanted.partition, {row.key for row in rows}).states
+
+    @property
+    def _partitions(self) -> int:
+        return self._store.settings.partitions
 
     def _added(self, portion: TailShard, bound: int, end: int) -> Iterator[list[EventRow]]:
         """Yield the events that a part of the tail adds above the time up to which the store was read."""

@@ -5,7 +5,7 @@
     files moved in and synced ──▶ manifest, last
 
 An archive grows: a run writes what was recorded since the last one. Killed at any point, the old manifest answers, and
-the next run does it again. Nothing is removed from the store.
+the next run does it again. `remove=True` then takes the events out of the store (`pipeline.removing`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from strandline.connect import Strandline
 from strandline.errors import Corrupt, StrandlineError, Unavailable, invalid
 from strandline.journal.replay import Wanted, replay_partition
 from strandline.pipeline import jvm, session
-from strandline.pipeline.archive_files import NEW, ArchivedFile, Manifest, move_in, opened, write_manifest
 from strandline.pipeline.columns import ARROW_SCHEMA, record_batch, sum_of_digests
 from strandline.pipeline.failures import CROSSING, to_text
+from strandline.pipeline.removing import RemovalReport, remove_archived
 from strandline.pipeline.supervisor import check_shared, interrupted_in_order, of_spark, open_session
 from strandline.pipeline.target import JournalRef
 from strandline.pipeline.task import uncollected
@@ -38,15 +38,23 @@ from strandline.points import reached
 from strandline.query.times import time_us
 from strandline.reconcile.tallies import item_of, signed, text_number
 from strandline.rows import life_of
-from strandline.values.events import EventRow, bodies
+from strandline.store.archive import event_row, rows_of
+from strandline.store.archive_files import NEW, ArchivedFile, Manifest, move_in, opened, write_manifest
+from strandline.values.events import EventRow
 from strandline.values.keys import SLICES
-from strandline.values.payloads import BYTES, JSON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILE_BYTES: Final = 256 * 2**20
 """About so many bytes of events, before they are compressed, go into one file."""
+WRITTEN: Final = {
+    "compression": "zstd",
+    "parquet.block.size": str(8 * 2**20),
+    "parquet.bloom.filter.enabled#key": "true",
+    "parquet.bloom.filter.expected.ndv#key": "65536",
+}
+"""Small row groups, because a read of a key reads a whole one."""
 ATTEMPTS_MAX: Final = 3
 NAME: Final = "strandline archive"
 COLUMNS: Final = (
@@ -100,6 +108,10 @@ class ArchiveReport:
     damaged: int
     """Events that are damaged in the store, and were left out."""
     to: int
+    removed: int = 0
+    """Events that this run took out of the store."""
+    kept_keys: int = 0
+    """Keys of which archived events had to stay, behind a damaged one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +142,7 @@ def archive(
     path: str | Path,
     before: Any,
     *,
+    remove: bool = False,
     log: str | None = None,
     store: str | None = None,
     stop: threading.Event | None = None,
@@ -142,6 +155,9 @@ def archive(
     The folder must be one that Spark's tasks see, too. `InvalidInput.time_ahead` above the strandline: not all events
     up to there are in the store. Events that a Delete or Purge removed before are not written; those removed later
     stay in the files (`sweep` takes purged lives out).
+
+    With `remove` the archived events from before that time leave the store, once their files were read back: reads of
+    keys and replays show them from the files, and queries by slices from before them are refused.
     """
     to, folder = time_us(before, "before"), Path(path).absolute()
     target = JournalRef(url, log, store, {"schema": "check", **settings})
@@ -151,19 +167,22 @@ def archive(
         line = s.strandline()
         if to > line:
             raise invalid("time_ahead", "before", "above the strandline", allowed=f"up to {line} µs", got=to)
-        with opened(folder, s.store.settings) as manifest:
-            if to <= manifest.to:
-                return _report(manifest, 0)
-            with suppress(jvm.JvmUnwanted), interrupted_in_order(stop), open_session(spark, master, stop) as running:
-                run = ArchiveRun(s, target.by_reference(jvm.temporary_folder()), running, folder, manifest, to)
-                done = run.run(stop)
-                return _report(done, done.events - manifest.events)
-            raise _stopped()
-
-
-def _report(manifest: Manifest, written: int) -> ArchiveReport:
-    files = len(manifest.files)
-    return ArchiveReport(written, files, manifest.events, manifest.bytes, manifest.damaged, manifest.to)
+        with opened(folder, s.store) as manifest:
+            done: Manifest | None = manifest if to <= manifest.to else None
+            removed = RemovalReport(0, 0)
+            with interrupted_in_order(stop):
+                if done is None:
+                    with suppress(jvm.JvmUnwanted), open_session(spark, master, stop) as running:
+                        run = ArchiveRun(s, target.by_reference(jvm.temporary_folder()), running, folder, manifest, to)
+                        done = run.run(stop)
+                if done is None:
+                    raise _stopped()
+                if remove:
+                    removed = remove_archived(s.store, folder, done, to, stop.is_set)
+            return ArchiveReport(
+                done.events - manifest.events, len(done.files), done.events, done.bytes, done.damaged, done.to,
+                removed.removed, removed.kept_keys,
+            )  # fmt: skip
 
 
 def _stopped() -> Unavailable:
@@ -245,7 +264,7 @@ class ArchiveRun:
             "entity", "month", "slices", F.encode("key", "utf-8"), "life", "seq_nr"
         )
         with _timestamps_with_statistics(self._spark):
-            ordered.write.option("compression", "zstd").partitionBy("entity", "month", "slices").parquet(str(new))
+            ordered.write.options(**WRITTEN).partitionBy("entity", "month", "slices").parquet(str(new))
 
     def _mapped(self, function: Any, schema: pa.Schema) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -335,7 +354,7 @@ def _pages(target: JournalRef, part: ArchivePart) -> Iterator[list[EventRow]]:
     s = target.open()
     wanted = Wanted(part.partition, 2**63 - 1, part.from_, part.before - 1)
     with uncollected():
-        yield from replay_partition(s.log, s.store, s.settings, wanted, tail=False)
+        yield from replay_partition(s.log, s.store, s.settings, wanted, archive=False)
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -361,7 +380,7 @@ def _tallied(
         for number in _numbers(batches):
             for page in _pages(target, parts[number]):
                 for row in page:
-                    into = sums.setdefault((row.entity_type, _month_of(row.timestamp)), [0, 0, 0, 0])
+                    into = sums.setdefault((row.entity_type, month_of(row.timestamp)), [0, 0, 0, 0])
                     if row.event_of(life_of(row.key, row.life)).damaged:
                         into[3] += 1
                         continue
@@ -379,7 +398,7 @@ def _tallied(
     return _crossing(made)
 
 
-def _month_of(timestamp: int) -> str:
+def month_of(timestamp: int) -> str:
     return datetime.fromtimestamp(timestamp / 10**6, UTC).strftime("%Y-%m")
 
 
@@ -393,16 +412,16 @@ def _events(
             for page in _pages(target, parts[number]):
                 rows = [row for row in page if not row.event_of(life_of(row.key, row.life)).damaged]
                 if rows:
-                    yield _columns(rows, widths)
+                    yield event_columns(rows, widths)
 
     return _crossing(made)
 
 
-def _columns(rows: list[EventRow], widths: Mapping[FileGroup, int]) -> pa.RecordBatch:
+def event_columns(rows: list[EventRow], widths: Mapping[FileGroup, int]) -> pa.RecordBatch:
     given = record_batch(rows)
     named = dict(zip(ARROW_SCHEMA.names, given.columns, strict=True))
     is_json = named["json"]
-    months = [_month_of(row.timestamp) for row in rows]
+    months = [month_of(row.timestamp) for row in rows]
     slices = []
     for row, month in zip(rows, months, strict=True):
         width = widths.get((row.entity_type, month), SLICES)
@@ -434,7 +453,7 @@ def _checked(folder: str, paths: list[str], batches: Iterator[pa.RecordBatch]) -
             first, last = SLICES, -1
             with ParquetFile(Path(folder) / paths[number]) as file:
                 for batch in file.iter_batches(batch_size=2000):
-                    for row in batch.to_pylist():
+                    for row in rows_of(batch):
                         event = event_row(row)
                         if event.digest != row["digest"]:
                             raise Corrupt(
@@ -443,7 +462,7 @@ def _checked(folder: str, paths: list[str], batches: Iterator[pa.RecordBatch]) -
                             )  # fmt: skip
                         events += 1
                         digest += item_of(text_number(event.key), event.life, event.seq_nr, event.digest)
-                        entity_type, month = event.entity_type, _month_of(event.timestamp)
+                        entity_type, month = event.entity_type, month_of(event.timestamp)
                         first, last = min(first, event.slice), max(last, event.slice)
             values = [number, events, signed(digest), entity_type, month, first, last]
             schema = pa.schema([("file", pa.int64()), ("events", pa.int64()), ("digest", pa.int64()), *_PLACE])
@@ -452,19 +471,3 @@ def _checked(folder: str, paths: list[str], batches: Iterator[pa.RecordBatch]) -
             )
 
     return _crossing(made)
-
-
-def event_row(row: Mapping[str, Any]) -> EventRow:
-    """The event in a row of a file, as a store keeps it, made anew from its columns: with its own digest."""
-    life = life_of(row["key"], row["life"])
-    is_json = row["payload"] is not None
-    payload = row["payload"].encode() if is_json else row["payload_bytes"]
-    metadata = None if row["metadata"] is None else row["metadata"].encode()
-    time = row["time"]
-    timestamp = time if isinstance(time, int) else time_us(time, "time")
-    headers = dict(row["headers"]) if row["headers"] else None
-    event = (row["type"], tuple(row["tags"])), (JSON if is_json else BYTES, payload, metadata)
-    place = row["partition"], row["log_offset"], timestamp
-    append_id = bytes.fromhex(row["append_id"].replace("-", ""))
-    (cells,) = bodies(row["seq_nr"], row["prev_seq_nr"], place, append_id, headers, [event], life.seed)
-    return EventRow.of(life, SLICES, cells)

@@ -47,14 +47,16 @@ class KeyRange(InputPartition):
     cut: int
 
 
-def read_range(chosen: Selection, range_: InputPartition, *, tail: bool) -> Iterator[pa.RecordBatch]:
+def read_range(
+    chosen: Selection, range_: InputPartition, *, tail: bool, archive: bool = True
+) -> Iterator[pa.RecordBatch]:
     """Yield the events of a part of a read."""
     s = chosen.target.open()
     if isinstance(range_, KeyRange):
         pages: Iterable[Sequence[EventRow]] = _pages_of_keys(s, chosen, range_)
     elif isinstance(range_, TimeRange):
         wanted = chosen.wanted(range_.partition, range_.cut, range_.after, range_.to)
-        pages = replay_partition(s.log, s.store, s.settings, wanted, tail=tail)
+        pages = replay_partition(s.log, s.store, s.settings, wanted, tail=tail, archive=archive)
     else:  # a read of nothing still has one part
         return
     with uncollected():

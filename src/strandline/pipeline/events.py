@@ -261,7 +261,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TimeRange(int(p), start[p], end[p]) for p in wanted if end[p] > start[p]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self.selection, partition, tail=False)
+        return read_range(self.selection, partition, tail=False, archive=False)
 
     def stop(self) -> None:
         self.selection.target.drop()

@@ -13,19 +13,21 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from strandline.pipeline.archive_files import (
-    EVENTS,
-    NEW,
-    ArchivedFile,
-    move_in,
-    opened,
-    remove_leftovers,
-    write_manifest,
-)
 from strandline.pipeline.target import JournalRef
 from strandline.points import reached
 from strandline.reconcile.tallies import item_of, signed, text_number
 from strandline.store.api import Store
+from strandline.store.archive_files import (
+    EVENTS,
+    NEW,
+    SWEPT,
+    ArchivedFile,
+    move_in,
+    opened,
+    origin_of,
+    remove_leftovers,
+    write_manifest,
+)
 from strandline.values.heads import Head
 from strandline.values.keys import key_partition
 
@@ -47,7 +49,7 @@ def sweep(
     """Take the events of purged lives out of an archive's files. What was purged and is not carried yet stays."""
     folder = Path(path).absolute()
     target = JournalRef(url, log, store, {"schema": "check", **settings})
-    with target.connect() as s, opened(folder, s.store.settings) as manifest:
+    with target.connect() as s, opened(folder, s.store) as manifest:
         if not manifest.files:
             return SweepReport(0, 0)
         kept: list[ArchivedFile] = []
@@ -86,7 +88,7 @@ def _swept(store: Store, folder: Path, new: Path, file: ArchivedFile) -> Archive
         ended = _ended(store, lives)
         if not ended:
             return file
-        name = Path(file.path).relative_to(EVENTS).with_name(f"part-{uuid4().hex}.zstd.parquet")
+        name = Path(f"{origin_of(file.path)}{SWEPT}{uuid4().hex}.parquet").relative_to(EVENTS)
         target = new / name
         target.parent.mkdir(parents=True, exist_ok=True)
         events = digest = 0

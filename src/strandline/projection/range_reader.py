@@ -184,7 +184,7 @@ class RangeReader:
         verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline)
         if verdict is Acceptance.LOOK:
             reached("projection.key_asked_of_the_store")
-            facts = self.slices.look(row)
+            facts = self.slices.look(row, state.offsets.line(row.key))
             verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline, facts=facts)
         if verdict is Acceptance.UNSEEN:
             reached("projection.deleted_unseen")

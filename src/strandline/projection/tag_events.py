@@ -74,7 +74,7 @@ class TagEvents(Slices):
         """Return where a row stands: what goes on behind it gives it back."""
         return row.timestamp, tagged(row).seq_nr, row.key
 
-    def look(self, row: QueryRow) -> StoreFacts:
+    def look(self, row: QueryRow, line: Place | None = None) -> StoreFacts:
         """Look up an event's key, and the row before it, which its link names."""
         if self._tags.ended(row.key, row.life):
             return StoreFacts(None)

@@ -56,6 +56,7 @@ class SliceFeed(Feed[SlicedEvent]):
             for key, (life, seq_nr) in start.seen.items()
         }
         self._keys = KnownKeys(self._settings.keys_in_memory_max, always)
+        slices.shown = start.timestamp, start.seen
         self._line: Place = end_of(start.timestamp - 1)
         """Up to here a key that is not known was shown, or lies before the start: where the query has read to once keys
         were forgotten."""
@@ -76,7 +77,7 @@ class SliceFeed(Feed[SlicedEvent]):
         verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline)
         if verdict is Acceptance.LOOK:
             reached("slices.store_asked_of_the_key")
-            facts = self._ask(lambda: self._slices.look(row))
+            facts = self._ask(lambda: self._slices.look(row, line))
             verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline, facts=facts)
         return verdict
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from strandline.points import reached
 from strandline.query.acceptance import Acceptance, Candidate, Last, Place, StoreFacts, Way, judge
 from strandline.query.query_row import QueryRow, place_of
 from strandline.store.api import Store
+from strandline.store.archive import page_of_life
 from strandline.store.scans import look_at
 from strandline.values.events import Life, RecordedEvent
 from strandline.values.heads import Head
@@ -37,11 +39,18 @@ def candidate(row: QueryRow) -> Candidate:
     return Candidate(row.life, row.seq_nr, row.prev_seq_nr, place_of(row))
 
 
-def look(store: Store, row: QueryRow) -> StoreFacts:
-    """Look up an event's key, and the event before it."""
+def look(store: Store, row: QueryRow, line: Place | None = None) -> StoreFacts:
+    """Look up an event's key, and the event before it. One that went into the archive from before `line` is not read:
+    a query has its whole way below the line behind it."""
     head = head_of(store, row.key)
     if head is None or head.life != row.life:
         return StoreFacts(None if head is None else head.life)
+    if line is not None and 0 < row.prev_seq_nr <= head.archive_to:
+        note = store.archive.note()
+        latest = (0 if note is None else note.before - 1, row.prev_seq_nr, row.key)
+        if note is not None and latest <= line:
+            reached("slices.event_before_is_in_the_archive")
+            return StoreFacts(head.life, head.delete_to, latest)
     before = next(_rows(store, row.key, head, row.prev_seq_nr, row.prev_seq_nr), None)
     return StoreFacts(head.life, head.delete_to, None if before is None else place_of(before))
 
@@ -124,7 +133,7 @@ def head_of(store: Store, key: str) -> Head | None:
 
 
 def _rows(store: Store, key: str, head: Head, from_: int, to: int, *, backwards: bool = False) -> Iterator[QueryRow]:
-    cells = store.page(key, head.life, head.segment_size, from_=from_, to=to, limit=STEP, backwards=backwards).rows
+    cells = page_of_life(store, key, head, from_=from_, to=to, limit=STEP, backwards=backwards).rows
     life = Life(key, head.life)
     return (_row(life, each) for each in cells)
 

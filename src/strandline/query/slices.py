@@ -7,10 +7,11 @@ queries by slices and projections judge of an event is in its row; a large body 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat, starmap
 from typing import Any
 
+from strandline.clock import time_text
 from strandline.errors import MissingEvent, shown
 from strandline.points import reached
 from strandline.query.acceptance import Last, Place, StoreFacts
@@ -19,8 +20,11 @@ from strandline.query.look_back import LookedBack, head_of, journal_of, look, lo
 from strandline.query.query_row import QueryRow, place_of
 from strandline.rows import Pointer
 from strandline.store.api import RowPage, Store
+from strandline.store.archive import page_of_life
 from strandline.store.scans import SLICE_PLACES, SLICE_ROWS, Asked, Scan, scan_each
 from strandline.values.events import Life
+from strandline.values.heads import Head
+from strandline.values.keys import slice_of
 from strandline.values.ranges import Range
 from strandline.values.tuples import new_tuple
 
@@ -31,6 +35,25 @@ class Slices:
     def __init__(self, store: Store, entity_type: str, range_: Range) -> None:
         self.store, self.entity_type, self.range = store, entity_type, range_
         self.partitions = range_.partitions(store.settings.partitions)
+        self.shown: tuple[int, Mapping[str, tuple[int, int]]] = (0, {})
+        """A time, and by key what was shown of it to whoever goes on there: (life, number)."""
+
+    def check_archive(self, after: Place) -> None:
+        """`MissingEvent.slice_hole` if events of these slices behind a place were taken into the archive.
+
+        To be asked after rows were read: what was taken out before that is known by then.
+        """
+        archive = self.store.archive
+        note = archive.note()
+        if note is None or after[0] >= note.before:
+            return
+        at, seen = self.shown
+        for slice_, end in archive.ends().get(self.entity_type, {}).items():
+            if slice_ not in self.range or end <= after[:2]:
+                continue
+            if end[0] == at and any(slice_of(key) == slice_ and nr >= end[1] for key, (_, nr) in seen.items()):
+                continue
+            raise archived_event(self.entity_type, slice_, end, note.path)
 
     def bound(self, pointers: Sequence[Pointer]) -> int:
         """Return the time up to which all is in the store. A partition that was never replicated counts as: nothing has
@@ -64,15 +87,21 @@ class Slices:
     def whole(self, row: Sequence[Any]) -> QueryRow | None:
         """Return a row with its body; None if its event is not in the store any more."""
         _, seq_nr, key, life, *_ = row
-        head = head_of(self.store, key)
-        if head is None or head.life != life or seq_nr <= head.delete_to:
-            return None
-        cells = self.store.page(key, life, head.segment_size, from_=seq_nr, to=seq_nr, limit=1).rows
-        return QueryRow(*row[:5], *cells[0][2:]) if cells else None
+        before: Head | None = None
+        while True:
+            head = head_of(self.store, key)
+            if head is None or head.life != life or seq_nr <= head.delete_to:
+                return None
+            cells = page_of_life(self.store, key, head, from_=seq_nr, to=seq_nr, limit=1).rows
+            if cells:
+                return QueryRow(*row[:5], *cells[0][2:])
+            if before is not None and before.archive_to == head.archive_to:
+                return None
+            before = head  # it may have gone into the archive meanwhile
 
-    def look(self, row: QueryRow) -> StoreFacts:
-        """Look up an event's key, and the event before it."""
-        return look(self.store, row)
+    def look(self, row: QueryRow, line: Place | None = None) -> StoreFacts:
+        """Look up an event's key, and the event before it, which may lie below a line."""
+        return look(self.store, row, line)
 
     def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
         """Return the events of a key that come before a row, and the row itself, as far as they follow on each
@@ -114,6 +143,8 @@ class SliceReader:
         wanting = [part for part in self._parts if part.wants(to)]
         if any(not part.rows for part in wanting):
             pages = scan_each(self._slices.store, self._scan, [part.asked() for part in wanting], to)
+            if self._scan is SLICE_ROWS:  # else it is read again, and behind the place
+                self._slices.check_archive(after)
             for part, page in zip(wanting, pages, strict=True):
                 part.add(page, to)
         ends = [part.rows[-1] for part in self._parts if part.more]
@@ -166,6 +197,18 @@ class _PartitionRows:
         at = bisect_right(self.rows, bound)
         taken, self.rows = self.rows[:at], self.rows[at:]
         return taken
+
+
+def archived_event(entity_type: str, slice_: int, end: tuple[int, int], path: str) -> MissingEvent:
+    """The error for a query from before events that are in the archive."""
+    return MissingEvent(
+        f"events of {entity_type} in slice {slice_} up to {time_text(end[0])} left the store for the archive {path}",
+        code="slice_hole",
+        hint="reads of keys, `pipeline replay` and a projection's rebuild read it; begin a query by slices behind them",
+        archive=path,
+        missing={},
+        last_known_offset=None,
+    )
 
 
 def missing_event(key: str, missing: tuple[int, int, int], offset: object) -> MissingEvent:

@@ -348,7 +348,7 @@ class KeyExaminer:
         if whole and parts.prev_seq_nr != prev:
             in_columns = False
             prev = parts.prev_seq_nr
-        if whole and in_columns and not self._partitioned and seq_nr > head.delete_to:
+        if whole and in_columns and not self._partitioned and seq_nr > max(head.delete_to, head.archive_to):
             in_columns = self._found_by_time(life, seq_nr, parts.timestamp) is not None
         return StoredEvent(seq_nr, prev, parts.timestamp, parts.log_offset, content_of(body), whole, in_columns)
 
@@ -407,7 +407,7 @@ class KeyExaminer:
         """Look at rows of the slice view: a row a whole event, at the place that its body says."""
         replaced = {row.seq_nr for row in found.replace} | {row.seq_nr for row in found.remove}
         for seq_nr, prev, body, digest in rows:
-            if seq_nr <= head.delete_to or seq_nr in replaced or crc32(body, life.seed) != digest:
+            if seq_nr <= max(head.delete_to, head.archive_to) or seq_nr in replaced or crc32(body, life.seed) != digest:
                 continue
             at = parts_of(body).timestamp
             bucket = at // MINUTE_US

@@ -17,6 +17,7 @@ from strandline.reconcile.key_reader import KeyReader
 from strandline.reconcile.sides import OddRow
 from strandline.rows import life_of
 from strandline.store.api import CarryMark, Store
+from strandline.store.archive import page_of_life
 from strandline.store.correction import Amend
 from strandline.store.raw_rows import raw_row
 from strandline.store.tag_scans import is_partitioned, tag_row_at
@@ -151,6 +152,8 @@ class TagExaminer:
         """Return whether the journal has the event of a row: then its own row stands elsewhere."""
         _, state, _ = self._keys.state(row.key)
         size, at = self._keys.size(state), row.seq_nr
+        if isinstance(state, Head) and state.life == row.life:
+            return bool(page_of_life(self._store, row.key, state, from_=at, to=at, limit=1).rows)
         return bool(self._store.page(row.key, row.life, size, from_=at, to=at, limit=1).rows)
 
     def _tag_difference(self, row: TagRow, there: TagRow | None) -> Difference:

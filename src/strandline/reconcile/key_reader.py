@@ -9,6 +9,7 @@ from strandline.errors import Corrupt
 from strandline.reconcile.findings import Difference
 from strandline.rows import Pointer
 from strandline.store.api import Store
+from strandline.store.archive import page_of_life
 from strandline.store.tag_scans import is_partitioned
 from strandline.values.events import Life
 from strandline.values.heads import SEQ_NR_MAX, Head, State
@@ -43,10 +44,9 @@ class KeyReader:
         def read(from_: int, to: int) -> None:
             more = True
             while more and from_ <= to:
-                page = self._store.page(
-                    life.key, life.number, head.segment_size, from_=from_, to=to, limit=ROWS_AT_ONCE,
-                    bytes_max=PAGE_BYTES,
-                )  # fmt: skip
+                page = page_of_life(
+                    self._store, life.key, head, from_=from_, to=to, limit=ROWS_AT_ONCE, bytes_max=PAGE_BYTES
+                )
                 found.update({row[0]: tuple(row) for row in page.rows})
                 more = page.more and bool(page.rows)
                 from_ = page.rows[-1][0] + 1 if page.rows else from_

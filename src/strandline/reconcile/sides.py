@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from zlib import crc32
 
 from strandline.carry.tag_mending import TagMender
@@ -31,6 +31,7 @@ from strandline.reconcile.tallies import ANY_DAY, Tallies, Tally, item_of, text_
 from strandline.rows import life_of
 from strandline.settings import Settings
 from strandline.store.api import Store
+from strandline.store.archive import page_of_life
 from strandline.store.raw_rows import raw_events, raw_slice_rows, raw_snapshot_lives, raw_tag_places, raw_tag_rows
 from strandline.store.scans import entity_types_of, keys_of
 from strandline.store.tables import SliceRow
@@ -40,6 +41,7 @@ from strandline.values.buckets import LENGTHS_US
 from strandline.values.events import EventRow, parsed_tags, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import SLICES, key_partition, partition_of, slice_of
+from strandline.values.ranges import first_slice
 from strandline.values.tag_rows import TagPlace, TagProgress, TagRow, resealed
 
 KEYS_AT_ONCE: Final = 500
@@ -166,7 +168,7 @@ class SideReader:
         """Return the last event of a key up to an offset of the log."""
         to = head.seq_nr
         while to > head.delete_to:
-            page = self._store.page(key, head.life, head.segment_size, from_=1, to=to, limit=100, backwards=True)
+            page = page_of_life(self._store, key, head, from_=1, to=to, limit=100, backwards=True)
             for seq_nr, _, body, _ in page.rows:
                 if _offset_in(body) <= end:
                     return int(seq_nr)
@@ -179,9 +181,7 @@ class SideReader:
         """Return the number that a key's first event names: 0, unless events before it were deleted."""
         if not head.delete_to:
             return 0
-        page = self._store.page(
-            key, head.life, head.segment_size, from_=head.delete_to + 1, to=SEQ_NR_MAX, limit=1
-        ).rows
+        page = page_of_life(self._store, key, head, from_=head.delete_to + 1, to=SEQ_NR_MAX, limit=1).rows
         prev = int(page[0][1]) if page else 0
         if prev > head.delete_to:
             self._suspects.add(key)
@@ -190,23 +190,48 @@ class SideReader:
     # ------------------------------------------------------------ events
 
     def _events(self) -> None:
-        for page in raw_events(self._store, self._part.number, self._bounds()):
-            if not self._by_key and self._by_columns(page):
+        for page, archived in self._event_pages():
+            by_slices = self._partitioned and not archived
+            if not self._by_key and self._by_columns(page, by_slices=by_slices):
                 continue
             rows = [row for row in page if self._wanted(row.slice)]
             if self._by_key:
                 self._odd_events(rows)
             for row in rows:
-                self._event(row)
+                self._event(row, by_slices=by_slices)
 
-    def _by_columns(self, page: Sequence[EventRow]) -> bool:
-        """Tally a page at once; False if its rows must be looked at one by one."""
+    def _event_pages(self) -> Iterator[tuple[list[EventRow], bool]]:
+        """Yield events of the store, and those that are in its archive (True), each once."""
+        note = self._store.archive.note()
+        for page in raw_events(self._store, self._part.number, self._bounds()):
+            yield page if note is None else [row for row, there in self._archived(page) if not there], False
+        slices = self._bounds()
+        if note is None or (self._by_key and slices is None):
+            return
+        part, total = self._part.number, self._partitions
+        slices = slices or (first_slice(part, total), first_slice(part + 1, total) - 1)
+        for page in self._store.archive.pages(slices=slices, after=-1, to=SEQ_NR_MAX):
+            there = [row._replace(partition=part) for row, there in self._archived(page) if there]
+            yield [row for row in there if row.seq_nr > self._head_of(row).delete_to], True
+
+    def _archived(self, page: Sequence[EventRow]) -> Iterator[tuple[EventRow, bool]]:
+        """Events, and whether each is to be had from the archive's files."""
+        self._learn([row.key for row in page])
+        for row in page:
+            state = self._states.get(row.key)
+            yield row, isinstance(state, Head) and state.life == row.life and row.seq_nr <= state.archive_to
+
+    def _head_of(self, row: EventRow) -> Head:
+        return cast(Head, self._states[row.key])
+
+    def _by_columns(self, page: Sequence[EventRow], *, by_slices: bool) -> bool:
+        """Tally a page at once; False if its rows must be looked at one by one. `by_slices`: each has a slice row."""
         columns = EventColumns.of(page, self._partitions)
         if columns is None:
             return False
         ends = [pointer.offset for pointer in self._frozen.pointers]
         oldest = [first if self._log.exact or not first else None for first in self._frozen.oldest]
-        count, tagged, sums = columns.sums(ends, oldest, partitioned=self._partitioned)
+        count, tagged, sums = columns.sums(ends, oldest, partitioned=by_slices)
         self._count("events", count)
         for check, slice_, day, counted, total, found in sums:
             self._tallies.add_sum(check, slice_, day, total, counted if check != "chain" else 0, found=found)
@@ -214,7 +239,7 @@ class SideReader:
             self._tags_of_event(page[at], first, end)
         return True
 
-    def _event(self, row: EventRow) -> None:
+    def _event(self, row: EventRow, *, by_slices: bool) -> None:
         key, number, _, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest = row
         life = life_of(key, number)
         if not self._wanted(life.slice):
@@ -239,7 +264,7 @@ class SideReader:
         if (self._log.exact or not oldest) and parts.log_offset >= oldest:
             item = item_of(text, number, seq_nr, digest)
             add("log", life.slice, parts.timestamp, key, item, found=True)
-        if self._partitioned:
+        if by_slices:
             item = item_of(text, number, parts.timestamp, seq_nr, prev, digest)
             add("slices", life.slice, parts.timestamp, key, item, found=False)
         if parts.tags_at != parts.headers_at:
@@ -301,10 +326,10 @@ class SideReader:
         self._learn([row.key for row in rows])
         for row in rows:
             state = self._states.get(row.key)
-            size = state.segment_size if isinstance(state, Head) else self._store.settings.segment_size
-            page = self._store.page(row.key, row.life, size, from_=row.seq_nr, to=row.seq_nr, limit=1).rows
-            alive = isinstance(state, Head) and state.life == row.life
-            if not alive or not page or _timestamp_in(page[0][2]) != row.timestamp:
+            page: Sequence[Any] = ()
+            if isinstance(state, Head) and state.life == row.life:
+                page = page_of_life(self._store, row.key, state, from_=row.seq_nr, to=row.seq_nr, limit=1).rows
+            if not page or _timestamp_in(page[0][2]) != row.timestamp:
                 self._odd.append(OddRow("slice_view", row.key, row.life, tuple(row[:6])))
                 self._suspects.add(row.key)
 

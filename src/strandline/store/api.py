@@ -20,6 +20,7 @@ from strandline.store.views import View, ViewRows
 from strandline.values.heads import Head, State
 
 if TYPE_CHECKING:
+    from strandline.store.archive import Archive
     from strandline.store.scans import Scan
 
 PIPELINE: Final = "pipeline"
@@ -98,6 +99,8 @@ class Store(Protocol):
     """A journal store: eleven methods. What is asked of them by name is in `store.scans`."""
 
     settings: StoreSettings
+    archive: Archive
+    """What went from here into files (`store.archive`)."""
 
     @property
     def views(self) -> Sequence[View]:

@@ -6,6 +6,7 @@
     deletes   heads of the appends before → hide → views → events → progress → heads
     purges    heads of the appends before → `ended`, which hides all → views → events, snapshots, quarantine → progress
               → head rows
+    archived  rows of the slice view → events
     amend     events anew → what is listed → rows of views anew, phase by phase → head → rows of views out → events out,
               the last first, each with its rows in views before it → off the list
 
@@ -26,10 +27,11 @@ from typing import Final, NamedTuple
 from strandline.fold import EventsDeleted, LifePurged
 from strandline.points import reached
 from strandline.rows import KeyRun, PartitionBatch, Pointer
+from strandline.store.archive import ArchivedPlace
 from strandline.store.correction import Correction
 from strandline.store.heads import ended_row, head_row, key_place
-from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, REMOVED, WRITTEN, Table
-from strandline.store.views import JOURNAL_ITSELF, Row, Rows, Span, View, mirrored
+from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, REMOVED, SLICE_VIEW, WRITTEN, Table
+from strandline.store.views import JOURNAL_ITSELF, MINUTE_US, Row, Rows, Span, View, mirrored
 from strandline.values.heads import EndedLife, Head
 
 ALWAYS: Final = 2**62
@@ -216,3 +218,18 @@ def amended(views: Sequence[View], marked: Pointer, correction: Correction) -> S
         yield WritePhase([Remove(Span.of(JOURNAL, row), timestamp)])
     if resolved is not None:
         yield WritePhase([Remove(Span(QUARANTINE, (marked.partition,), (resolved,), (resolved,)), ALWAYS)])
+
+
+# ---------------------------------------------------------------- events that went into an archive
+
+
+def taken_out(partition: int, rows: Sequence[ArchivedPlace]) -> Steps:
+    """Rows of archived events go, those of the slice view first, with the timestamps that they were written with."""
+    slices, events = [], []
+    for key, life, segment, seq_nr, timestamp, _ in rows:
+        entity_type = key.partition("|")[0]
+        bucket, place = (entity_type, partition, timestamp // MINUTE_US), (timestamp, seq_nr, key)
+        slices.append(Remove(Span(SLICE_VIEW, bucket, place, place), timestamp))
+        events.append(Remove(Span(JOURNAL, (key, life, segment), (seq_nr,), (seq_nr,)), timestamp))
+    yield WritePhase(slices)
+    yield WritePhase(events)

@@ -24,6 +24,7 @@ from strandline.rows import PartitionBatch, Pointer
 from strandline.settings import Settings
 from strandline.sql.api import Database, Part, Transaction
 from strandline.store.api import PIPELINE, CarryMark, KeyStates, Lease, RowPage, StoreSettings
+from strandline.store.archive import Archive, ArchivedPlace, ArchivedTo
 from strandline.store.beating_lease import told_taken
 from strandline.store.correction import Amend, Correction
 from strandline.store.creation import fixed_in
@@ -79,6 +80,7 @@ class SqlStore:
         self._leases: dict[str, SqlLeases] = {}
         self._tables = [QUARANTINE, *[table for view in self.views for table in view.tables]]
         self._looked_up = [table for table in self._tables if table.looked_up]
+        self.archive = Archive(self)
 
     @classmethod
     def of(
@@ -316,6 +318,26 @@ class SqlStore:
             if resolved is not None:
                 tx.execute("remove_quarantine_row", (seen.partition, resolved))
             tx.execute("set_pointer", POINTER.stored(found._replace(revision=found.revision + 1)))
+
+    # ------------------------------------------------------------ the archive
+
+    def kept(self, name: str) -> str | None:
+        rows = self._database.rows("kept", (name,), often=True)
+        return rows[0][0] if rows else None
+
+    def keep(self, name: str, text: str) -> None:
+        with self._database.write() as tx:
+            tx.execute("keep", (name, text))
+
+    def mark_archived(self, partition: int, ends: Sequence[ArchivedTo], at: int) -> None:
+        with self._database.write() as tx:
+            _locked(tx, partition)
+            tx.many("mark_archived", [(*key_place(key), life, archive_to) for key, life, archive_to in ends])
+
+    def remove_archived(self, partition: int, rows: Sequence[ArchivedPlace]) -> None:
+        with self._database.write() as tx:
+            _locked(tx, partition)
+            tx.many("remove_archived", [(*row[:4], row.digest) for row in rows])
 
     # ------------------------------------------------------------ snapshots
 

@@ -23,10 +23,11 @@ from strandline.clock import now_us
 from strandline.fold import segment_of
 from strandline.rows import PartitionBatch, Pointer
 from strandline.store.api import PIPELINE, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.archive import Archive, ArchivedPlace, ArchivedTo
 from strandline.store.correction import Amend, Correction
 from strandline.store.heads import ended_in, ended_place, head_in, head_row, key_place, state_of
 from strandline.store.pages import up_to
-from strandline.store.phases import Hide, Put, Write, amended, run, written
+from strandline.store.phases import Hide, Put, Write, amended, run, taken_out, written
 from strandline.store.refusals import (
     check_correcting,
     check_fence,
@@ -76,6 +77,8 @@ class LastWriteWinsStore:
         self._closed = False
         self._clock_us = 0
         self._correcting: int | None = None
+        self._kept: dict[str, str] = {}
+        self.archive = Archive(self)
         for partition in range(settings.partitions):
             self._put("pointer", partition, 0, Pointer(partition)._asdict(), 0)
 
@@ -135,6 +138,24 @@ class LastWriteWinsStore:
         self._clock_us = max(self._clock_us + 1, now_us())
         return self._clock_us
 
+    # ------------------------------------------------------------ the archive
+
+    def kept(self, name: str) -> str | None:
+        self._check_open()
+        return self._kept.get(name)
+
+    def keep(self, name: str, text: str) -> None:
+        self.before_write("setting")
+        self._kept[name] = text
+
+    def mark_archived(self, partition: int, ends: Sequence[ArchivedTo], at: int) -> None:
+        for key, life, archive_to in ends:
+            place = key_place(key)
+            self._put(METAJOURNAL.name, place[:2], place[2:], {"archive_life": life, "archive_to": archive_to}, at)
+
+    def remove_archived(self, partition: int, rows: Sequence[ArchivedPlace]) -> None:
+        run(taken_out(partition, rows), self._write, self._find)
+
     # ------------------------------------------------------------ read
 
     def pointers(self) -> list[Pointer]:
@@ -168,7 +189,8 @@ class LastWriteWinsStore:
         named = self._row(METAJOURNAL.name, place[:2], place[2:])
         if "log_offset" not in named:  # `hidden_to` may be all there is of a row that has no head yet
             return None
-        head = head_in([named.get(column.name) for column in METAJOURNAL.columns])
+        row = [named.get(column.name) for column in METAJOURNAL.columns]
+        head = head_in(row, named.get("archive_life"), named.get("archive_to"))
         return head._replace(delete_to=max(head.delete_to, named.get("hidden_to", 0)))
 
     def _ended(self, key: str) -> EndedLife | None:

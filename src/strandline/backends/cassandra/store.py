@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from strandline.backends.cassandra import Session, open_keyspace
 from strandline.backends.cassandra.heads import find, find_ended, find_heads
-from strandline.backends.cassandra.session import BATCH_BYTES_MAX, BATCH_ROWS_MAX
+from strandline.backends.cassandra.session import BATCH_BYTES_MAX, BATCH_ROWS_MAX, CqlRequest
 from strandline.backends.cassandra.writing import Writing, package_of, put_requests, values_in
 from strandline.clock import now_us
 from strandline.errors import Unavailable
@@ -24,12 +24,13 @@ from strandline.fold import segment_of
 from strandline.rows import PartitionBatch, Pointer, QuarantineRow
 from strandline.settings import Settings
 from strandline.store.api import PIPELINE, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.archive import Archive, ArchivedPlace, ArchivedTo
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, told_taken, wait_until_free
 from strandline.store.correction import Amend, Correction
 from strandline.store.creation import fixed_in, to_fix
-from strandline.store.heads import state_of
+from strandline.store.heads import key_place, state_of
 from strandline.store.pages import FIRST_ROWS, GrowingPage
-from strandline.store.phases import Put, Remove, amended, run, written
+from strandline.store.phases import Put, Remove, amended, run, taken_out, written
 from strandline.store.refusals import check_correcting, check_fence, check_pointer, lease_held, life_ended
 from strandline.store.reports import report_in, report_text
 from strandline.store.scans import (
@@ -102,6 +103,7 @@ class CassandraStore:
         self._lock = Lock()
         self._largest: dict[tuple[Any, ...], int] = {}
         """Of what was scanned, the bytes of the largest row of the last page."""
+        self.archive = Archive(self)
 
     @classmethod
     def open(
@@ -517,6 +519,23 @@ class CassandraStore:
         check_pointer(found, seen)
         run(amended(self.views, found, correction), self._writing.write, self._writing.find)
         self._move(found, found._replace(revision=found.revision + 1))
+
+    # ------------------------------------------------------------ the archive
+
+    def kept(self, name: str) -> str | None:
+        rows = self._session.rows("kept", (name,))
+        return rows[0][0] if rows else None
+
+    def keep(self, name: str, text: str) -> None:
+        self._session.write([CqlRequest("keep", [(name, text)], len(text.encode()))])
+
+    def mark_archived(self, partition: int, ends: Sequence[ArchivedTo], at: int) -> None:
+        self._session.write(
+            CqlRequest("mark_archived", [(at, life, archive_to, *key_place(key))]) for key, life, archive_to in ends
+        )
+
+    def remove_archived(self, partition: int, rows: Sequence[ArchivedPlace]) -> None:
+        run(taken_out(partition, rows), self._writing.write, self._writing.find)
 
     # ------------------------------------------------------------ snapshots
 

@@ -14,6 +14,7 @@ from typing import Any
 from strandline.clock import now_us
 from strandline.rows import PartitionBatch, Pointer
 from strandline.store.api import PIPELINE, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.archive import Archive, ArchivedPlace, ArchivedTo
 from strandline.store.correction import Amend, Correction
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import head_row
@@ -66,6 +67,10 @@ class MemoryStore:
         tables = [QUARANTINE, SNAPSHOT, *[table for view in self.views for table in view.tables]]
         self._tables: dict[Table, dict[tuple[Any, ...], Row]] = {table: {} for table in tables}
         self._leases: dict[str, MemoryLeases] = {}
+        self._kept: dict[str, str] = {}
+        self._archived: dict[str, tuple[int, int]] = {}
+        """By key, of which life how much went into the archive: beside the heads, which the pipeline replaces."""
+        self.archive = Archive(self)
 
     @contextmanager
     def _moment_of(self) -> Iterator[None]:
@@ -90,7 +95,11 @@ class MemoryStore:
             return KeyStates(self._pointers[partition], states, {}, rows)
 
     def _state(self, key: str) -> State:
-        return self._heads.get(key) or self._ended.get(key_digest(key))
+        head = self._heads.get(key)
+        if head is not None and key in self._archived:
+            life, archive_to = self._archived[key]
+            return head._replace(archive_to=archive_to if life == head.life else 0)
+        return head or self._ended.get(key_digest(key))
 
     def _looked_up(self, key: str, state: State) -> dict[Table, list[Row]]:
         if not isinstance(state, Head):
@@ -281,6 +290,28 @@ class MemoryStore:
                 )
             )
             self._pointers[seen.partition] = found._replace(revision=found.revision + 1)
+
+    # ------------------------------------------------------------ the archive
+
+    def kept(self, name: str) -> str | None:
+        with self._moment_of():
+            return self._kept.get(name)
+
+    def keep(self, name: str, text: str) -> None:
+        with self._moment_of():
+            self._kept[name] = text
+
+    def mark_archived(self, partition: int, ends: Sequence[ArchivedTo], at: int) -> None:
+        with self._moment_of():
+            self._archived |= {key: (life, archive_to) for key, life, archive_to in ends}
+
+    def remove_archived(self, partition: int, rows: Sequence[ArchivedPlace]) -> None:
+        with self._moment_of():
+            for place in rows:
+                stood = [row for row in self._journal.get(place[:2], []) if row.seq_nr == place.seq_nr]
+                for row in stood:
+                    if row.digest == place.digest:
+                        self._remove(row)
 
     # ------------------------------------------------------------ snapshots
 

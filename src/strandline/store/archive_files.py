@@ -17,18 +17,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from strandline.errors import Corrupt, InvalidInput, SchemaMismatch, Unavailable
-from strandline.store.api import StoreSettings
+
+if TYPE_CHECKING:
+    from strandline.store.api import Store
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 EVENTS: Final = "events"
 NEW: Final = "new-"
 LOCK: Final = "lock"
+SWEPT: Final = ".swept-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,15 @@ class Manifest:
 
 
 @contextmanager
-def opened(path: Path, settings: StoreSettings) -> Iterator[Manifest]:
+def opened(path: Path, store: Store) -> Iterator[Manifest]:
     """The manifest of an archive that this process alone may change; a new one in an empty or absent folder.
 
-    `InvalidInput.archive_path` for a folder that has something else, or the archive of another journal;
-    `Unavailable.away` while another process changes it.
+    `InvalidInput.archive_path` for a folder that has something else, or the archive of another journal, or none of the
+    events that left the store already; `Unavailable.away` while another process changes it. A restored journal reads
+    the archive of the first life, and goes on with it in a copy that is in another folder.
     """
-    _check(path, settings)
+    settings = store.settings
+    _check(path, store)
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -86,29 +91,34 @@ def opened(path: Path, settings: StoreSettings) -> Iterator[Manifest]:
                 f"the archive {path} is being changed", code="away", hint="wait for the archive or sweep under way"
             ) from None
         manifest = read_manifest(path) or Manifest(settings.log_id, settings.history_id)
+        if manifest.history_id != settings.history_id:
+            manifest = replace(manifest, log_id=settings.log_id, history_id=settings.history_id)
+            write_manifest(path, manifest)
         remove_leftovers(path, manifest)
         yield manifest
     finally:
         os.close(descriptor)
 
 
-def _check(path: Path, settings: StoreSettings) -> None:
-    manifest = read_manifest(path)
+def _check(path: Path, store: Store) -> None:
+    manifest, note = read_manifest(path), store.archive.note()
     if manifest is not None:
-        if manifest.history_id == settings.history_id and manifest.log_id == settings.log_id:
-            return
-        found = "the archive of another journal"
+        copied = note is not None and manifest.history_id == note.history_id and str(path) != note.path
+        if manifest.history_id != store.settings.history_id and not copied:
+            raise _refused(path, "the archive of another journal")
     elif path.is_dir():
         names = [child.name for child in path.iterdir()]
         others = [name for name in names if name not in (LOCK, EVENTS) and not name.startswith(NEW)]
-        if not others:
-            return
-        found = f"a folder with {others[0]}"
-    elif not path.exists():
-        return
-    else:
-        found = "a file"
-    raise InvalidInput(
+        if others:
+            raise _refused(path, f"a folder with {others[0]}")
+    elif path.exists():
+        raise _refused(path, "a file")
+    if note is not None and (0 if manifest is None else manifest.to) < note.before:
+        raise _refused(path, f"one without the events that left the store for {note.path}")
+
+
+def _refused(path: Path, found: str) -> InvalidInput:
+    return InvalidInput(
         f"PATH: not an archive of this journal; allowed an empty folder, one that is not there yet, or its own; got "
         f"{found}: {path}",
         code="archive_path",
@@ -173,6 +183,11 @@ def move_in(path: Path, new: Path, files: Sequence[ArchivedFile]) -> list[Archiv
         moved.append(replace(file, path=str(target.relative_to(path))))
     sync_folder(path / EVENTS)
     return moved
+
+
+def origin_of(path: str) -> str:
+    """The path of a file before any sweep wrote it anew."""
+    return path.partition(SWEPT)[0].removesuffix(".parquet")
 
 
 def sync_file(path: Path) -> None:

@@ -1,0 +1,486 @@
+"""The archive of a store: which events left it for files, and reading them back.
+
+    setting `archive`      where the files are, whose they are, and the archive's time: events recorded before it may be
+                           gone from the store (`ArchiveNote`)
+    setting `archive_ends` by entity type and slice, the last event that was taken out: who reads by slices from before
+                           it would miss something
+    head                   `archive_to`: events up to this number of the key's life are in the files. So whoever knows
+                           the head knows where an event is, and no file is opened for a key that has nothing there
+
+An event is where its number says (`archive_plan`), and only there it is looked for: one that is in both places shows
+once. The files are found where the setting says, or where `connect(…, archive=PATH)` says that this machine sees them.
+They are sorted by key, life and number: of a file, only row groups that can have the key are read.
+
+Needs pyarrow, which the extra `spark` brings, too: `Unsupported.archive` without it. `Unavailable.away` where the files
+are not there.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+import orjson
+
+from strandline.errors import Unavailable, Unsupported
+from strandline.points import reached
+from strandline.rows import life_of
+from strandline.store.api import RowPage, Store
+from strandline.store.archive_files import MANIFEST, ArchivedFile, Manifest, origin_of, read_manifest
+from strandline.store.pages import bytes_of, up_to
+from strandline.values.events import EPOCH, EventRow, bodies
+from strandline.values.heads import Head
+from strandline.values.keys import SLICES, slice_of
+from strandline.values.payloads import BYTES, JSON
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+NOTE: Final = "archive"
+ENDS: Final = "archive_ends"
+KEYS_KEPT: Final = 256
+GROUPS_KEPT: Final = 4
+FOOTERS_KEPT: Final = 256
+PAGE: Final = 2000
+MICROSECOND: Final = timedelta(microseconds=1)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveNote:
+    """What a store keeps of its archive."""
+
+    path: str
+    history_id: str
+    """That of the journal that wrote the files: a restored copy reads them, too."""
+    before: int = 0
+    """The archive's time: all heads know which of their events from before it are in the files."""
+    removed: int = 0
+    """All that could be taken out from before this time was."""
+
+
+class ArchivedTo(NamedTuple):
+    """Events of a key's life up to this number are in the files."""
+
+    key: str
+    life: int
+    archive_to: int
+
+
+class ArchivedPlace(NamedTuple):
+    """Where the row of an archived event stands, and its digest there."""
+
+    key: str
+    life: int
+    segment: int
+    seq_nr: int
+    timestamp: int
+    digest: int
+
+
+class ArchivingStore(Protocol):
+    """A store whose events can move into an archive."""
+
+    def kept(self, name: str) -> str | None:
+        """The text that is kept in `setting` under this name."""
+
+    def keep(self, name: str, text: str) -> None:
+        """Keep a text there."""
+
+    def mark_archived(self, partition: int, ends: Sequence[ArchivedTo], at: int) -> None:
+        """Let the heads of these lives say what is archived; not those of lives that are over.
+
+        Under the pointer's lock where there is one; else with `at`, the archive's time, as the write timestamp: a Purge
+        that came later has a later one.
+        """
+
+    def remove_archived(self, partition: int, rows: Sequence[ArchivedPlace]) -> None:
+        """Remove the rows of events, in the slice view, too, and not in views of tags.
+
+        Under the pointer's lock, and only rows with this digest; without transactions with the timestamp that each was
+        written with, so that a row that is put back later stays.
+        """
+
+
+# ---------------------------------------------------------------- where an event is
+
+
+class PagePlan(NamedTuple):
+    """The numbers of a page that are looked for in the files, and those that are looked for in the store."""
+
+    files: tuple[int, int] | None
+    rows: tuple[int, int] | None
+
+
+def archive_plan(from_: int, to: int, archive_to: int) -> PagePlan:
+    """Which part of a read lies where."""
+    return PagePlan(
+        (from_, min(to, archive_to)) if from_ <= min(to, archive_to) else None,
+        (max(from_, archive_to + 1), to) if max(from_, archive_to + 1) <= to else None,
+    )
+
+
+def archived_to(last: int, events: Sequence[tuple[int, int, int]], standing: Mapping[int, int]) -> int:
+    """The number up to which all events of a life are in the files, from the one up to which it was known.
+
+    `events`: number, number of the event before, and digest of each in the files, in order; `standing`: the digests in
+    the store, by number. It ends before the first event that is not the same in both, and before the first gap: a
+    damaged event is in no file.
+    """
+    for seq_nr, prev, digest in events:
+        if seq_nr <= last:
+            continue
+        if prev > last or standing.get(seq_nr) != digest:
+            break
+        last = seq_nr
+    return last
+
+
+def page_of_life(
+    store: Store,
+    key: str,
+    head: Head,
+    *,
+    from_: int,
+    to: int,
+    limit: int,
+    bytes_max: int | None = None,
+    backwards: bool = False,
+) -> RowPage:
+    """A page of the events of a head's life (`Store.page`), wherever they are."""
+    if from_ > head.archive_to:
+        return store.page(
+            key, head.life, head.segment_size, from_=from_, to=to, limit=limit, bytes_max=bytes_max, backwards=backwards
+        )
+    parts = archive_plan(from_, to, head.archive_to)
+    rows: list[Any] = []
+    more = False
+    for span in (parts.rows, parts.files) if backwards else (parts.files, parts.rows):
+        if span is None:
+            continue
+        if more or len(rows) >= limit or (bytes_max is not None and bytes_max <= 0):
+            return RowPage(rows, True)
+        if span is parts.files:
+            page = store.archive.page(
+                key, head.life, *span, limit=limit - len(rows), bytes_max=bytes_max, backwards=backwards
+            )
+        else:
+            page = store.page(
+                key, head.life, head.segment_size, from_=span[0], to=span[1], limit=limit - len(rows),
+                bytes_max=bytes_max, backwards=backwards,
+            )  # fmt: skip
+        rows, more = rows + page.rows, page.more
+        if bytes_max is not None:
+            bytes_max -= sum(map(bytes_of, page.rows))
+    return RowPage(rows, more)
+
+
+# ---------------------------------------------------------------- the files
+
+
+class _Span(NamedTuple):
+    """Rows of one key and life in a row group."""
+
+    file: str
+    group: int
+    at: int
+    rows: int
+    first: int
+    last: int
+
+
+class Archive:
+    """The archive of a store, as this process sees it. Safe to share between threads."""
+
+    def __init__(self, store: ArchivingStore) -> None:
+        self._store = store
+        self.place: str | None = None
+        """Where this machine sees the files, if not where the setting says."""
+        self._lock = Lock()
+        self._known: tuple[Path, tuple[int, int, int], Manifest] | None = None
+        self._spans: OrderedDict[tuple[str, int], list[_Span]] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._footers: OrderedDict[str, Any] = OrderedDict()
+
+    # ------------------------------------------------------------ what the store keeps
+
+    def note(self) -> ArchiveNote | None:
+        """What the store says of its archive now; None if none of its events ever left."""
+        text = self._store.kept(NOTE)
+        return None if text is None else ArchiveNote(**orjson.loads(text))
+
+    def keep(self, note: ArchiveNote) -> None:
+        """Keep another note."""
+        self._store.keep(NOTE, orjson.dumps(asdict(note)).decode())
+
+    def ends(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """By entity type and slice, the place (timestamp, number) of the last event that was taken out."""
+        found = orjson.loads(self._store.kept(ENDS) or "{}")
+        return {type_: {int(nr): (at[0], at[1]) for nr, at in ends.items()} for type_, ends in found.items()}
+
+    def keep_ends(self, ends: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
+        """Keep them. Those that are later already stay."""
+        now = self.ends()
+        for type_, places in ends.items():
+            into = now.setdefault(type_, {})
+            for slice_, place in places.items():
+                into[slice_] = max(place, into.get(slice_, (0, 0)))
+        texts = {type_: {str(nr): place for nr, place in places.items()} for type_, places in now.items()}
+        self._store.keep(ENDS, orjson.dumps(texts).decode())
+
+    # ------------------------------------------------------------ reading
+
+    def check(self) -> Manifest:
+        """The manifest; `Unavailable.away` if the files are not there, `Unsupported.archive` without pyarrow."""
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise Unsupported(
+                "pyarrow is not installed; needed for events that are in the archive", code="archive",
+                hint="pip install pyarrow", missing=["pyarrow"],
+            ) from None  # fmt: skip
+        note = self.note()
+        place = self.place or (note.path if note is not None else None)
+        if place is None:
+            raise _away("the archive", "the store says that events are in one, but not where")
+        path = Path(place)
+        try:
+            found = (path / MANIFEST).stat()
+        except OSError:
+            raise _away(f"the archive {path}", "there is no manifest there") from None
+        stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
+        with self._lock:
+            if self._known is not None and self._known[:2] == (path, stamp):
+                return self._known[2]
+        manifest = read_manifest(path)
+        if manifest is None:
+            raise _away(f"the archive {path}", "there is no manifest there")
+        if note is not None and (manifest.history_id != note.history_id or manifest.to < note.before):
+            raise _away(f"the archive {path}", "these files are of another journal, or older than what was taken out")
+        with self._lock:
+            self._known = (path, stamp, manifest)
+            self._spans.clear()
+            self._groups.clear()
+            self._footers.clear()
+        return manifest
+
+    @property
+    def path(self) -> Path:
+        """Where the files are that were read last."""
+        return self._known[0] if self._known is not None else Path()
+
+    def page(
+        self,
+        key: str,
+        life: int,
+        from_: int,
+        to: int,
+        *,
+        limit: int,
+        bytes_max: int | None = None,
+        backwards: bool = False,
+    ) -> RowPage:
+        """Events of a life by number, as `Store.page` gives them."""
+
+        def read(manifest: Manifest) -> RowPage:
+            spans = [span for span in self._spans_of(manifest, key, life) if span.first <= to and span.last >= from_]
+            cells: list[Any] = []
+            for span in reversed(spans) if backwards else spans:
+                some = [row.cells for row in self._rows(span, from_, to, limit - len(cells), backwards=backwards)]
+                cells += some
+                cut = up_to(cells, bytes_max)
+                if len(cut) < len(cells) or len(cells) >= limit:
+                    return RowPage(cut, True)
+            return RowPage(cells, False)
+
+        return self._unswept(read)
+
+    def pages(
+        self,
+        *,
+        slices: tuple[int, int],
+        after: int,
+        to: int,
+        entity_type: str | None = None,
+    ) -> Iterator[list[EventRow]]:
+        """Pages of the events of slices with a time above one, up to another: each key in the order of its numbers.
+
+        Events of purged lives and deleted ones are among them, until a sweep.
+        """
+        for file in self.check().files:
+            if entity_type is not None and file.entity_type != entity_type:
+                continue
+            if file.last_slice < slices[0] or file.first_slice > slices[1] or not _in_month(file.month, after, to):
+                continue
+            yield from self._unswept(lambda manifest, file=file: self._pages_of(manifest, file, slices, after, to))  # type: ignore[misc]
+
+    def _unswept(self, read: Callable[[Manifest], T]) -> T:
+        """Read; a file that a sweep has replaced meanwhile is looked up again."""
+        try:
+            return read(self.check())
+        except FileNotFoundError:
+            reached("archive.swept_meanwhile")
+            with self._lock:
+                self._known = None
+        try:
+            return read(self.check())
+        except FileNotFoundError as error:
+            raise _away(f"the archive {self.path}", f"{error.filename or 'a file'} is not there") from None
+
+    def _pages_of(
+        self, manifest: Manifest, file: ArchivedFile, slices: tuple[int, int], after: int, to: int
+    ) -> Iterator[list[EventRow]]:
+        now = _present(manifest, file)
+        return iter(()) if now is None else _read(self._opened(now.path), slices, after, to)
+
+    def _spans_of(self, manifest: Manifest, key: str, life: int) -> list[_Span]:
+        with self._lock:
+            if (spans := self._spans.get((key, life))) is not None:
+                self._spans.move_to_end((key, life))
+                return spans
+        slice_, entity_type, text = slice_of(key), key.partition("|")[0], key.encode()
+        spans = []
+        for file in manifest.files:
+            if file.entity_type != entity_type or not file.first_slice <= slice_ <= file.last_slice:
+                continue
+            with self._opened(file.path) as opened:
+                for group in _groups_with(opened.metadata, text):
+                    table = opened.read_row_group(group, columns=["key", "life", "seq_nr"])
+                    if (span := _span_in(table, file.path, group, key, life)) is not None:
+                        spans.append(span)
+        spans.sort(key=lambda span: span.first)
+        with self._lock:
+            self._spans[key, life] = spans
+            while len(self._spans) > KEYS_KEPT:
+                self._spans.popitem(last=False)
+        return spans
+
+    def _rows(self, span: _Span, from_: int, to: int, limit: int, *, backwards: bool) -> list[EventRow]:
+        """Rows of a span with these numbers: the first, or the last, from the last on."""
+        table = self._group(span.file, span.group).slice(span.at, span.rows)
+        numbers = table.column("seq_nr").to_pylist()
+        wanted = [at for at, number in enumerate(numbers) if from_ <= number <= to]
+        some = wanted[::-1][:limit] if backwards else wanted[:limit]
+        if not some:
+            return []
+        low, high = min(some), max(some)
+        rows = [event_row(row) for row in rows_of(table.slice(low, high - low + 1))]
+        return rows[::-1] if backwards else rows
+
+    def _group(self, file: str, group: int) -> Any:
+        with self._lock:
+            if (table := self._groups.get((file, group))) is not None:
+                self._groups.move_to_end((file, group))
+                return table
+        with self._opened(file) as opened:
+            table = opened.read_row_group(group)
+        with self._lock:
+            self._groups[file, group] = table
+            while len(self._groups) > GROUPS_KEPT:
+                self._groups.popitem(last=False)
+        return table
+
+    def _opened(self, file: str) -> ParquetFile:
+        from pyarrow.parquet import ParquetFile
+
+        with self._lock:
+            footer = self._footers.get(file)
+        opened = ParquetFile(self.path / file, metadata=footer)
+        with self._lock:
+            self._footers[file] = opened.metadata
+            while len(self._footers) > FOOTERS_KEPT:
+                self._footers.popitem(last=False)
+        return opened
+
+
+def _present(manifest: Manifest, file: ArchivedFile) -> ArchivedFile | None:
+    """The file, or what a sweep left of it."""
+    return next((each for each in manifest.files if origin_of(each.path) == origin_of(file.path)), None)
+
+
+def _read(opened: ParquetFile, slices: tuple[int, int], after: int, to: int) -> Iterator[list[EventRow]]:
+    with opened:
+        for batch in opened.iter_batches(batch_size=PAGE):
+            places = zip(batch.column("slice").to_pylist(), _times(batch), strict=True)
+            wanted = [slices[0] <= number <= slices[1] and after < at <= to for number, at in places]
+            if any(wanted):
+                yield [event_row(row) for row, each in zip(rows_of(batch), wanted, strict=True) if each]
+
+
+def _groups_with(footer: Any, key: bytes) -> Iterator[int]:
+    """The row groups that can have a key, by their statistics."""
+    for group in range(footer.num_row_groups):
+        column = footer.row_group(group).column(0)
+        found = column.statistics
+        if found is None or not found.has_min_max or _bytes(found.min) <= key <= _bytes(found.max):
+            yield group
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _span_in(table: Any, file: str, group: int, key: str, life: int) -> _Span | None:
+    import pyarrow.compute as pc
+
+    mine = pc.and_(pc.equal(table.column("key"), key), pc.equal(table.column("life"), life))
+    places = pc.indices_nonzero(mine)
+    if not len(places):
+        return None
+    first, last = places[0].as_py(), places[-1].as_py()
+    numbers = table.column("seq_nr")
+    return _Span(file, group, first, last - first + 1, numbers[first].as_py(), numbers[last].as_py())
+
+
+def _times(batch: Any) -> list[int]:
+    import pyarrow as pa
+
+    return batch.column("time").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+
+
+def rows_of(batch: Any) -> list[dict[str, Any]]:
+    """The rows of a batch or table of a file, with times in µs."""
+    import pyarrow as pa
+
+    at = batch.schema.get_field_index("time")
+    return batch.set_column(at, "time", batch.column(at).cast(pa.int64())).to_pylist()  # type: ignore[no-any-return]
+
+
+def event_row(row: Mapping[str, Any]) -> EventRow:
+    """The event in a row of a file, as a store keeps it, made anew from its columns: with its own digest."""
+    life = life_of(row["key"], row["life"])
+    is_json = row["payload"] is not None
+    payload = row["payload"].encode() if is_json else row["payload_bytes"]
+    metadata = None if row["metadata"] is None else row["metadata"].encode()
+    timestamp = time_in_us(row["time"])
+    headers = dict(row["headers"]) if row["headers"] else None
+    event = (row["type"], tuple(row["tags"])), (JSON if is_json else BYTES, payload, metadata)
+    place = row["partition"], row["log_offset"], timestamp
+    append_id = bytes.fromhex(row["append_id"].replace("-", ""))
+    (cells,) = bodies(row["seq_nr"], row["prev_seq_nr"], place, append_id, headers, [event], life.seed)
+    return EventRow.of(life, SLICES, cells)
+
+
+def time_in_us(time: datetime | int) -> int:
+    """Microseconds of a time as files have it."""
+    return time if isinstance(time, int) else (time - EPOCH) // MICROSECOND
+
+
+def _in_month(month: str, after: int, to: int) -> bool:
+    """Whether a month has times above one and up to another."""
+    year, number = int(month[:4]), int(month[5:])
+    first = datetime(year, number, 1, tzinfo=UTC)
+    end = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+    return time_in_us(first) <= to and time_in_us(end) > after
+
+
+def _away(what: str, why: str) -> Unavailable:
+    return Unavailable(
+        f"{what} is away: {why}", code="away",
+        hint="bring the folder back, or say where this machine sees it: connect(…, archive=PATH)", applied="no",
+    )  # fmt: skip
