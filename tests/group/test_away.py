@@ -34,9 +34,9 @@ from strandline.group.groups import Groups
 from strandline.group.lease import said, take
 from strandline.group.names import group_key
 from strandline.group.targets import sql
-from strandline.group.targets.last_write_wins import LwwTarget
 from strandline.group.times import Times
 from strandline.testing import points
+from strandline.testing.lww import LwwTarget
 from strandline.values.events import Event
 from tests.group.target_rooms import Stage
 from tests.group.worlds import PostgresShop, Running, SqliteShop, World, update

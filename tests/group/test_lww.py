@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from functools import cache
 from typing import Any
 from uuid import uuid4
@@ -17,7 +19,7 @@ from strandline.group.definition import Group
 from strandline.group.statements import parse, plan
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Cells, CellTarget, Failed, NotUndone, TargetStep, Undone, Wrote
-from strandline.group.targets.last_write_wins import LwwTarget, lww
+from strandline.testing.lww import LwwTarget, lww
 from tests.group.target_rooms import put_back
 from tests.repeats import repeats
 
@@ -243,6 +245,15 @@ def test_a_removal_ahead_of_the_write_is_seen_when_it_is_read_back(text: str) ->
     found = target.read_back(written(target, text, {"h": "h", "r": 1, "t": "x"}, now_us()))
     assert isinstance(found, Failed)
     assert found.reason == "not_applied"
+
+
+@pytest.mark.req("G87")
+def test_a_program_that_has_not_imported_it_is_told() -> None:
+    program = "from strandline.group.targets import open_target; from strandline.urls import target_of; "
+    program += "open_target(target_of('t', 'lww:x'), connections=1, consistency='ALL', read_back=True, settings=None)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "Unsupported" in found.stderr
+    assert "import strandline.testing.lww" in found.stderr
 
 
 @pytest.mark.req("G87", "G40", "S15")

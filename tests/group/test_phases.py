@@ -22,9 +22,9 @@ from strandline.group.checks import ask
 from strandline.group.core.parts import Handler, Hook, Recipe
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
-from strandline.group.targets.last_write_wins import LwwTarget, lww
 from strandline.pipeline.expiry import purge_expired
 from strandline.testing import FakeClock, points
+from strandline.testing.lww import LwwTarget, lww
 from strandline.work.declaration import WorkDeclaration
 from tests.group.worlds import ACCOUNTS, PostgresShop, Running, SqliteShop, World, serving, transfer, update
 from tests.query.filling import carry_all

@@ -17,7 +17,7 @@ from strandline.group.definition import Group
 from strandline.group.groups import Groups
 from strandline.group.outcome import Outcome
 from strandline.group.processor import Processor
-from strandline.group.targets.last_write_wins import LwwTarget, lww
+from strandline.testing.lww import LwwTarget, lww
 from strandline.work.worker import Worker
 
 ACCOUNTS = [(1, "anna", 100), (2, "bert", 50), (3, None, None)]

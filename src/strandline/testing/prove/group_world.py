@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import apsw
 
+from strandline.testing.lww import forget, lww
 from strandline.testing.prove.group_statements import (
     COLUMNS,
     EXTRA,
@@ -264,8 +265,6 @@ class LwwShop(Shop):
     tables = ("account", "pair")
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        from strandline.group.targets.last_write_wins import lww
-
         self._timers = []
         self.url = f"lww:{uuid4().hex}"
         self._target = lww(self.url.removeprefix("lww:"))
@@ -278,8 +277,6 @@ class LwwShop(Shop):
         return self._target.execute(text)
 
     def close(self) -> None:
-        from strandline.group.targets.last_write_wins import forget
-
         forget(self.url.removeprefix("lww:"))
 
 

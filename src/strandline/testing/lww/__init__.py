@@ -1,4 +1,7 @@
-"""`lww:NAME`, a target of groups in this process: no transactions, the last write of a cell wins. For tests."""
+"""`lww:NAME`, a target of groups in this process: no transactions, the last write of a cell wins.
+
+It is known where this module is imported.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from strandline.clock import now_us
 from strandline.group.statements.api import TargetTable
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Limits, Owner
+from strandline.group.targets import IN_MEMORY
 from strandline.group.targets.cql import CqlSteps, Described, Row, serialized
-from strandline.group.targets.keyspace import KINDS, Keyspace, Kind
+from strandline.testing.lww.keyspace import KINDS, Keyspace, Kind
 from strandline.urls import Url
 
 _keyspaces: Final[dict[str, LwwTarget]] = {}
@@ -85,8 +89,11 @@ def forget(name: str) -> None:
         _keyspaces.pop(name, None)
 
 
-def open_target(url: Url, *, read_back: bool = True, **_: Any) -> LwwTarget:
+def open_target(url: Url, *, read_back: bool) -> LwwTarget:
     """Return the target that a URL names."""
     found = lww(url.name)
     found.reads_back = read_back
     return found
+
+
+IN_MEMORY["lww"] = open_target
