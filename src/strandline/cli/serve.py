@@ -91,14 +91,15 @@ def serve(
             show_payloads=show_payloads,
         )
         server = HttpServer(application, host=host, port=number, certificate=certificate, key=key)
-        if options.json:
-            emit({"url": server.url, "tokens": str(file.path), "admin_token": None if first is None else str(first)})
-        else:
-            note(f"serving {server.url}, the console {server.url}/console")
-            if first is not None:
-                note(f"the token of an administrator is in {first}")
         desk_of(application)  # its history begins
         with stopped_in_order(server.stop, "requests that are under way"):
+            if options.json:
+                admin = None if first is None else str(first)
+                emit({"url": server.url, "tokens": str(file.path), "admin_token": admin})
+            else:
+                note(f"serving {server.url}, the console {server.url}/console")
+                if first is not None:
+                    note(f"the token of an administrator is in {first}")
             server.run()
 
 
