@@ -52,16 +52,16 @@ def test_what_an_answer_to_a_write_means(code: int, kind: type[StrandlineError],
 def test_what_was_said_of_the_brokers_explains_why_they_are_late() -> None:
     said = BrokerReport()
     late = KafkaError(KafkaError._MSG_TIMED_OUT)
-    assert translated(late, "append", topic="t", wrote=True, said=said).code == "timeout"
+    assert translated(late, "append", topic="t", wrote=True, report=said).code == "timeout"
     said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
-    down = translated(late, "append", topic="t", wrote=True, said=said)
+    down = translated(late, "append", topic="t", wrote=True, report=said)
     assert (down.code, down.applied) == ("away", "unknown")
     assert "no broker can be reached" in str(down)
     said.hear(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
     said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
-    assert "access rights" in translated(late, "append", topic="t", said=said).hint
+    assert "access rights" in translated(late, "append", topic="t", report=said).hint
     said.forget()
-    assert translated(late, "append", topic="t", wrote=True, said=said).code == "timeout"
+    assert translated(late, "append", topic="t", wrote=True, report=said).code == "timeout"
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_last_in_memory_or_in_the_table(where: str) -> None:
         assert found.hold([key]) == []
     else:
         assert found.hold([key, key]) == [key]
-        found.learn([key], KeyRows({key: key_row(key, 5)}, line=0))
+        found.load([key], KeyRows({key: key_row(key, 5)}, line=0))
     assert found.judge(event(key, 5), key) is Acceptance.DUPLICATE
     assert found.judge(event(key, 6), key) is Acceptance.ACCEPTED
     assert found.judge(event(key, 8), key) is Acceptance.LOOK
@@ -131,7 +131,7 @@ def test_what_is_next_for_sure_is_accepted_whatever_else_is_asked() -> None:
     ):
         found = offsets(position, {} if slice_ is None else {slice_of(other): slice_})
         kept = {} if known is None else {key: KeyRow(slice_of(key), key, known, last, 2, parked)}
-        found.learn([key], KeyRows(kept, line=line))
+        found.load([key], KeyRows(kept, line=line))
         for life, seq_nr, prev, timestamp in product((1, 2), (1, 2, 3), (0, 1, 2), (3, 5)):
             read = QueryRow(timestamp, seq_nr, key, life, prev, b"x", 0)
             if prev < seq_nr and found.is_next(read):
@@ -159,7 +159,7 @@ def test_unsaved_rows_stay_in_memory_and_others_are_forgotten() -> None:
 @pytest.mark.req("P32")
 def test_a_line_is_not_remembered_from_page_to_page() -> None:
     found = offsets()
-    found.learn(found.hold(["order|1"]), KeyRows({}, line=100))
+    found.load(found.hold(["order|1"]), KeyRows({}, line=100))
     assert found.judge(event("order|1", 5, 100), "order|1") is Acceptance.DUPLICATE
     found.hold(["order|2"])
     assert found.judge(event("order|1", 5, 100), "order|1") is Acceptance.LOOK

@@ -107,7 +107,7 @@ class LineDisplay:
 
     def __init__(self, clock: Clock = wall_clock, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._monotonic = clock, monotonic
-        self._said = float("-inf")
+        self._told_at = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -118,9 +118,9 @@ class LineDisplay:
     def show(self, progress: Progress) -> None:
         failing = any(partition.error for partition in progress.partitions)
         idle = not progress.actions and not progress.under_way and not failing
-        if idle and self._monotonic() - self._said < QUIET_S_MAX:
+        if idle and self._monotonic() - self._told_at < QUIET_S_MAX:
             return
-        self._said = self._monotonic()
+        self._told_at = self._monotonic()
         say(progress_line(progress, self._clock()))
         sys.stdout.flush()
 

@@ -210,7 +210,7 @@ def _opened(options: Options) -> Iterator[Projections]:
         yield s.projections
 
 
-def _said(words: Callable[[Any, Values], str]) -> Callable[[Options, Any, Values], None]:
+def _says(words: Callable[[Any, Values], str]) -> Callable[[Options, Any, Values], None]:
     """Tells in words what was done to a projection."""
 
     def tell(options: Options, answer: Any, given: Values) -> None:
@@ -305,34 +305,34 @@ def verbs() -> dict[str, list[Callable[..., None]]]:
              "projections dead-letters totals", _letters),
     ]  # fmt: skip
     look_after = [
-        Verb(Projections.pause, "Stop a projection, until it is resumed.", "projections pause totals", _said(
+        Verb(Projections.pause, "Stop a projection, until it is resumed.", "projections pause totals", _says(
             lambda held, _: "paused" + (f"; not released yet: {', '.join(map(str, held))}" if held else ""))),
-        Verb(Projections.resume, "Let a projection go on.", "projections resume totals", _said(lambda *_: "resumed")),
-        Verb(Projections.rescale, "Cut a projection into so many ranges.", "projections rescale totals 16", _said(
+        Verb(Projections.resume, "Let a projection go on.", "projections resume totals", _says(lambda *_: "resumed")),
+        Verb(Projections.rescale, "Cut a projection into so many ranges.", "projections rescale totals 16", _says(
             lambda done, given: f"{given['n']} ranges" + ("" if done else ", once all are released"))),
         Verb(Projections.set_offset, "Count all up to a time as done, and nothing above it.",
-             "projections set-offset totals 0", _said(lambda _, given: f"set to {time_text(given['time'])}"),
+             "projections set-offset totals 0", _says(lambda _, given: f"set to {time_text(given['time'])}"),
              lambda given: f"let {given['name']} start again at {time_text(given['time'])}"),
-        Verb(Projections.reset, "Hand over all events again.", "projections reset totals", _said(lambda *_: "reset"),
+        Verb(Projections.reset, "Hand over all events again.", "projections reset totals", _says(lambda *_: "reset"),
              lambda given: f"hand all events over to {given['name']} again"),
         Verb(Projections.rename, "Call a projection otherwise.", "projections rename totals sums",
-             _said(lambda _, given: f"is {given['new']} now")),
+             _says(lambda _, given: f"is {given['new']} now")),
         Verb(Projections.drop, "Forget a projection or a generation: offsets, dead letters.",
              "projections drop totals",
-             _said(lambda _, given: _of_generation(given, "dropped", "generation {} is dropped")),
+             _says(lambda _, given: _of_generation(given, "dropped", "generation {} is dropped")),
              lambda given: "forget " + _of_generation(given, "", "generation {} of ") + given["name"]),
         Verb(Projections.skip, "Count a key as done up to a number.", "projections skip totals 'order|42' 7",
-             _said(lambda _, given: f"{given['key']} is to be skipped up to {given['to']}")),
+             _says(lambda _, given: f"{given['key']} is to be skipped up to {given['to']}")),
         Verb(Projections.unpark, "Hand over what waits of a key.", "projections unpark totals 'order|42'",
-             _said(lambda _, given: f"{given['key']} is to be unparked")),
+             _says(lambda _, given: f"{given['key']} is to be unparked")),
         Verb(Projections.redeliver, "Hand over a dead letter again, or an event that was put back.",
              "projections redeliver totals 'order|42' 7",
-             _said(lambda _, given: f"{given['key']} {given['seq_nr']} is to be handed over again")),
+             _says(lambda _, given: f"{given['key']} {given['seq_nr']} is to be handed over again")),
         Verb(Projections.discard, "Remove a dead letter, or count an event that was put back as done.",
              "projections discard totals 'order|42' 7",
-             _said(lambda _, given: f"{given['key']} {given['seq_nr']} is discarded")),
+             _says(lambda _, given: f"{given['key']} {given['seq_nr']} is discarded")),
         Verb(Projections.switch, "Let a rebuilt generation take the place of the serving one.",
-             "projections switch totals 2", _said(_switched)),
+             "projections switch totals 2", _says(_switched)),
     ]  # fmt: skip
     return {panel: [command(NOUN, verb) for verb in listed] for panel, listed in
             (("Look", look), ("Look after", look_after))}  # fmt: skip

@@ -143,13 +143,13 @@ class _ProgressLine:
 
     def __init__(self, count: int | None, seconds: float | None) -> None:
         self._count, self._seconds = count, seconds
-        self._begun = self._said = time.monotonic()
+        self._begun = self._told_at = time.monotonic()
 
     def __call__(self, proof: Proof) -> None:
         now = time.monotonic()
-        if now - self._said < SAY_EVERY_S:
+        if now - self._told_at < SAY_EVERY_S:
             return
-        self._said = now
+        self._told_at = now
         done = f"{proof.programs:,}" + ("" if self._count is None else f" of {self._count:,}")
         left = "" if self._seconds is None else f", {seconds_text(max(0.0, self._begun + self._seconds - now))} left"
         say(

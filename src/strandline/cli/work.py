@@ -133,7 +133,7 @@ def mapping_of(text: str) -> Mapping[str, Any]:
 # ---------------------------------------------------------------- verbs
 
 
-def _said(what: str, id_: str = "") -> Callable[[Options, Any, Values], None]:
+def _says(what: str, id_: str = "") -> Callable[[Options, Any, Values], None]:
     """Tells what was done, to a journal or to the entry whose number is the argument `id_`."""
 
     def tell(options: Options, answer: Any, given: Values) -> None:
@@ -231,11 +231,11 @@ def verbs() -> dict[str, list[Callable[..., None]]]:
              """work add mails --key '{"order": 7}' --data '{"to": "a@b.org"}'""", _added),
     ]  # fmt: skip
     by_hand = [
-        Verb(Claim.heartbeat, "Keep a claimed entry for another lease.", f"work heartbeat {HELD}", _said("kept", "id")),
-        Verb(Claim.done, "Say that a claimed entry is done.", f"work done {HELD}", _said("done", "id")),
+        Verb(Claim.heartbeat, "Keep a claimed entry for another lease.", f"work heartbeat {HELD}", _says("kept", "id")),
+        Verb(Claim.done, "Say that a claimed entry is done.", f"work done {HELD}", _says("done", "id")),
         Verb(Claim.fail, "Say that a claimed entry failed: again later, or a dead letter.",
-             f"work fail {HELD} --reason 'no such mailbox'", _said("failed", "id")),
-        Verb(Claim.release, "Give a claimed entry back as it was.", f"work release {HELD}", _said("released", "id")),
+             f"work fail {HELD} --reason 'no such mailbox'", _says("failed", "id")),
+        Verb(Claim.release, "Give a claimed entry back as it was.", f"work release {HELD}", _says("released", "id")),
     ]  # fmt: skip
     look = [
         Verb(WorkJournal.get, "Show the entry of a key.", """work get mails --key '{"order": 7}'""", _got),
@@ -249,14 +249,14 @@ def verbs() -> dict[str, list[Callable[..., None]]]:
         Verb(WorkJournal.alerts, "List dead letters that nobody has acknowledged.", "work alerts mails", _letters),
         Verb(WorkJournal.requeue, "Add a dead letter again.", "work requeue mails 17592186044430", _added),
         Verb(WorkJournal.acknowledge, "Lower the flag of a dead letter.", "work acknowledge mails 17592186044430",
-             _said("acknowledged", "dead_id")),
+             _says("acknowledged", "dead_id")),
         Verb(WorkJournal.drop, "Remove an entry, whoever works on it.", "work drop mails 17592186044417",
-             _said("dropped", "id"), lambda given: f"remove entry {given['id']} of {given['journal']}, for good"),
+             _says("dropped", "id"), lambda given: f"remove entry {given['id']} of {given['journal']}, for good"),
         Verb(WorkJournal.pause, "Let claims come back empty until `work resume`.",
-             "work pause mails --reason 'mail server moves'", _said("paused")),
-        Verb(WorkJournal.resume, "End a pause.", "work resume mails", _said("goes on")),
+             "work pause mails --reason 'mail server moves'", _says("paused")),
+        Verb(WorkJournal.resume, "End a pause.", "work resume mails", _says("goes on")),
         Verb(WorkJournal.tick, "Do the upkeep that is due: lapses, expiry, tables.", "work tick mails",
-             _said("seen to")),
+             _says("seen to")),
     ]  # fmt: skip
     nouns = {"By hand": CLAIM, "Hand out": ADD}
     panels = {"Hand out": hand_out, "By hand": by_hand, "Look": look, "Look after": look_after}

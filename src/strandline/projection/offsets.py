@@ -60,7 +60,7 @@ class RangeOffsets:
         self._lines = {}
         return [key for key in self._memory.hold(keys) if key not in self._unsaved]
 
-    def learn(self, asked: Iterable[str], found: KeyRows) -> None:
+    def load(self, asked: Iterable[str], found: KeyRows) -> None:
         """Take what the offset store says of the keys of a page of which nothing was in memory."""
         self._lines = dict.fromkeys(asked, found.line)
         for key, row in found.rows.items():

@@ -154,7 +154,7 @@ class RangeState:
         """Hold what is known of the keys of a page, and look up the rows of those that are not in memory."""
         unknown = self.offsets.hold([row.key for row in page])
         if unknown:
-            self.offsets.learn(unknown, self.store.key_rows(self.claim.projection, unknown))
+            self.offsets.load(unknown, self.store.key_rows(self.claim.projection, unknown))
 
     def saved_key_row(self, key: str) -> KeyRow | None:
         """Return the row of a key, as it is saved."""

@@ -66,12 +66,14 @@ def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineEr
         )
     if isinstance(error, (WriteFailure, ReadFailure)):
         hint = "a replica failed: see the log of the nodes"
-        return Unavailable(f"{url}: Cassandra failed: {_said(error)}", code="away", hint=hint, applied=applied, **facts)
+        return Unavailable(
+            f"{url}: Cassandra failed: {_text_of(error)}", code="away", hint=hint, applied=applied, **facts
+        )
     if isinstance(error, (AuthenticationFailed, Unauthorized)):
         return refused(url)
     if isinstance(error, (InvalidRequest, SyntaxException)):
         return SchemaMismatch(
-            f"{url}: Cassandra refuses a statement: {_said(error)}",
+            f"{url}: Cassandra refuses a statement: {_text_of(error)}",
             code="version",
             hint="the keyspace is not what this program made, or was changed: `strandline schema show`",
             **facts,
@@ -79,7 +81,7 @@ def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineEr
     if isinstance(error, IsBootstrappingErrorMessage):
         return Unavailable(f"{url}: the node is starting", code="away", hint="call again in a moment", **facts)
     return Unavailable(
-        f"{url}: Cassandra is away: {_said(error)}", code="away", hint="check host and port, and that it runs",
+        f"{url}: Cassandra is away: {_text_of(error)}", code="away", hint="check host and port, and that it runs",
         applied=applied, **facts,
     )  # fmt: skip
 
@@ -190,5 +192,5 @@ def _is_of_user(error: BaseException) -> bool:
     return isinstance(error, AuthenticationFailed) or "AuthenticationFailed" in type(error).__name__
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return str(error).partition("\n")[0][:300]

@@ -318,14 +318,14 @@ earlier one, whose answer was lost, may have been recorded before rights were ta
 
 
 def translated(
-    error: KafkaError, doing: str, *, topic: str, wrote: bool = False, said: BrokerReport | None = None
+    error: KafkaError, doing: str, *, topic: str, wrote: bool = False, report: BrokerReport | None = None
 ) -> StrandlineError:
     """Translate an error of the library. `wrote`: it is the answer to a write.
 
-    `said` is what the library last said of its brokers: what was not answered in time then was not for want of time.
+    `report` is what the library last said of its brokers: what was not answered in time then was not for want of time.
     """
     code = error.code()
-    heard = said or BrokerReport()
+    heard = report or BrokerReport()
     doing = f"{heard.where}: {doing}" if heard.where else doing
     told = heard.why or error.str()
     unknown = wrote and code not in _NOT_RECORDED

@@ -49,8 +49,8 @@ class OutOfRange(NotFound):
 class PartitionReader:
     """A consumer, and its position. Used by one thread at a time."""
 
-    def __init__(self, config: Config, topic: str, said: BrokerReport) -> None:
-        self._topic, self._said = topic, said
+    def __init__(self, config: Config, topic: str, report: BrokerReport) -> None:
+        self._topic, self._report = topic, report
         self._consumer = Consumer(config)
         self._ahead: list[Message] = []  # taken from the library, not yet given, in reverse
         self.partition = -1
@@ -74,7 +74,7 @@ class PartitionReader:
                 if error.code() == KafkaError._UNKNOWN_PARTITION:  # so the library says while it looks for the leader
                     error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
                 if not (error.code() in AWAY or error.code() in TIMEOUT) or time.monotonic() >= deadline:
-                    raise translated(error, "look at the log", topic=self._topic, said=self._said) from exception
+                    raise translated(error, "look at the log", topic=self._topic, report=self._report) from exception
                 refresh(self._consumer, self._topic)
                 time.sleep(RETRY_S)
             else:
@@ -138,7 +138,7 @@ class PartitionReader:
                     return None
                 taken = [message]
             for message in taken:
-                _check(message, self._topic, self._said)
+                _check(message, self._topic, self._report)
             self._ahead = taken[::-1]
         return self._ahead.pop()
 
@@ -166,8 +166,8 @@ class PartitionReader:
 class Consumers:
     """At most `most` readers at work at once. Who finds none free waits."""
 
-    def __init__(self, config: Config, topic: str, said: BrokerReport, *, most: int, timeout_s: float) -> None:
-        self._config, self._said = config, said
+    def __init__(self, config: Config, topic: str, report: BrokerReport, *, most: int, timeout_s: float) -> None:
+        self._config, self._report = config, report
         self._topic, self._most, self._timeout_s = topic, most, timeout_s
         self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
         self._changed = Condition(self._lock)
@@ -182,7 +182,7 @@ class Consumers:
         try:
             return work(reader)
         except KafkaException as exception:
-            raise translated(exception.args[0], "read the log", topic=self._topic, said=self._said) from exception
+            raise translated(exception.args[0], "read the log", topic=self._topic, report=self._report) from exception
         finally:
             self._give_back(reader)
 
@@ -211,7 +211,7 @@ class Consumers:
                         consumers_max=self._most,
                     )
         try:
-            return PartitionReader(self._config, self._topic, self._said)
+            return PartitionReader(self._config, self._topic, self._report)
         except BaseException:
             with self._lock:
                 self._count -= 1
@@ -252,12 +252,12 @@ class TopicFollower:
         self,
         config: Config,
         topic: str,
-        said: BrokerReport,
+        report: BrokerReport,
         partitions: Iterable[int],
         after: Mapping[int, int] | Sequence[int],
         ended: Callable[[], None] | None = None,
     ) -> None:
-        self._topic, self._said, self._after, self._ended = topic, said, after, ended
+        self._topic, self._report, self._after, self._ended = topic, report, after, ended
         self._consumer = Consumer(config)
         self._closed = False
         self._consumer.assign([TopicPartition(topic, partition, after[partition] + 1) for partition in partitions])
@@ -268,11 +268,11 @@ class TopicFollower:
             first = self._consumer.poll(timeout_s)
             messages = [] if first is None else [first, *self._consumer.consume(TAKEN_AT_ONCE, 0)]
         except KafkaException as exception:
-            raise translated(exception.args[0], "read the log", topic=self._topic, said=self._said) from exception
+            raise translated(exception.args[0], "read the log", topic=self._topic, report=self._report) from exception
         records: dict[int, list[Record]] = {}
         positions: dict[int, int] = {}
         for message in messages:
-            _check(message, self._topic, self._said)
+            _check(message, self._topic, self._report)
             partition, offset = message.partition(), message.offset()
             if message.error() is not None:
                 positions[partition] = max(positions.get(partition, 0), offset)
@@ -290,14 +290,14 @@ class TopicFollower:
             self._consumer.close()
 
 
-def _check(message: Message, topic: str, said: BrokerReport) -> None:
+def _check(message: Message, topic: str, report: BrokerReport) -> None:
     """Raise what is an error; the end of a partition is none."""
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         return
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise OutOfRange(message.partition())
-    raise translated(error, "read the log", topic=topic, said=said)
+    raise translated(error, "read the log", topic=topic, report=report)
 
 
 def record_of(message: Message, values: bool) -> Record:

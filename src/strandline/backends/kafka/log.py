@@ -89,15 +89,15 @@ class KafkaLog:
         self._topic = topic
         self._generation = forks.generation
         self._closed = False
-        self._said = BrokerReport(f"kafka://{bootstrap}/{topic}")
+        self._report = BrokerReport(f"kafka://{bootstrap}/{topic}")
         self._broken = False
         self._refusal: Callable[[], StrandlineError] | None = None
         client = client or {}
         timeout_s = self._settings.append_timeout_s
-        heard = {"error_cb": self._said.hear}
+        heard = {"error_cb": self._report.hear}
         self._consumer_config = {**consumer_config(bootstrap, client, self._settings), **heard}
         produced = {**producer_config(bootstrap, client, self._settings), **heard}
-        self._admin = Admin(admin_client({**common_config(bootstrap, client), **heard}), topic, timeout_s, self._said)
+        self._admin = Admin(admin_client({**common_config(bootstrap, client), **heard}), topic, timeout_s, self._report)
         try:
             found = self._open_topic(self._settings.schema == "create" if create is None else create)
             check(found, self._settings)
@@ -108,9 +108,9 @@ class KafkaLog:
             raise
         self.log_id, self.partitions = found.id, found.partitions
         self._newest = [-1] * self.partitions
-        self._told: tuple[Callable[[Record], None], ...] = ()
+        self._own_listeners: tuple[Callable[[Record], None], ...] = ()
         self._consumers = Consumers(
-            self._consumer_config, topic, self._said, most=self._settings.consumers_max, timeout_s=timeout_s
+            self._consumer_config, topic, self._report, most=self._settings.consumers_max, timeout_s=timeout_s
         )
         self._waiting = Lock()
         self._waiter: tuple[Mapping[int, int], TopicFollower] | None = None
@@ -196,16 +196,16 @@ class KafkaLog:
     ) -> None:
         """Pass on the answer of the brokers, which the poller tells."""
         if error is None:
-            self._said.forget()
+            self._report.forget()
             partition, offset = message.partition(), message.offset()
             if offset is None or offset < 0:  # a repeat that a restarted broker has already, and knows no more where
                 answered(None, _unplaced())
                 return
-            if self._told:
+            if self._own_listeners:
                 kind, time_ms = message.timestamp()
                 if kind == TIMESTAMP_LOG_APPEND_TIME:  # the broker's: what readers will see, too
                     record = new_tuple(Record, (partition, offset, time_ms * 1000, key, header, None, None, None, None))
-                    for own in self._told:
+                    for own in self._own_listeners:
                         own(record)
             answered(new_tuple(Recorded, (Place(partition, offset, 0), False, None, None)), None)
         else:
@@ -263,12 +263,12 @@ class KafkaLog:
 
         def ended() -> None:
             with self._lock:
-                self._told = tuple(told for told in self._told if told is not own)
+                self._own_listeners = tuple(listener for listener in self._own_listeners if listener is not own)
 
         config = {**self._consumer_config, **FOLLOWER}
-        follower = TopicFollower(config, self._topic, self._said, range(self.partitions), after, ended)
+        follower = TopicFollower(config, self._topic, self._report, range(self.partitions), after, ended)
         with self._lock:
-            self._told = (*self._told, own)
+            self._own_listeners = (*self._own_listeners, own)
         return follower
 
     def newest(self) -> list[int]:
@@ -310,7 +310,7 @@ class KafkaLog:
     def _waited(self, after: Mapping[int, int], deadline: float) -> bool:
         if self._waiter is None or self._waiter[0] != after:
             self._end_waiter()
-            follower = TopicFollower({**self._consumer_config, **FOLLOWER}, self._topic, self._said, after, after)
+            follower = TopicFollower({**self._consumer_config, **FOLLOWER}, self._topic, self._report, after, after)
             self._waiter = after, follower
         while (left_s := deadline - time.monotonic()) > 0:
             if self._waiter[1].poll(min(left_s, POLL_S)):
@@ -403,7 +403,7 @@ class KafkaLog:
             self._refusal = partial(grown, self._topic, self.partitions, len(found.partitions))
 
     def _translated(self, error: KafkaError, doing: str, *, wrote: bool = False) -> StrandlineError:
-        return translated(error, doing, topic=self._topic, wrote=wrote, said=self._said)
+        return translated(error, doing, topic=self._topic, wrote=wrote, report=self._report)
 
     def _check(self) -> None:
         if forks.generation != self._generation:

@@ -53,10 +53,10 @@ class Admin:
     reference to it, and `close` lets go of that; a garbage collection would do it in any thread.
     """
 
-    def __init__(self, client: AdminClient, topic: str, timeout_s: float, said: BrokerReport) -> None:
+    def __init__(self, client: AdminClient, topic: str, timeout_s: float, report: BrokerReport) -> None:
         self._client: AdminClient | None = client
         self.topic, self.timeout_s = topic, timeout_s
-        self._library = said
+        self._library = report
         self._reached = False
         self._settled = 0.0
 
@@ -72,7 +72,7 @@ class Admin:
         """Free the client. What it was asked and has not answered fails."""
         self._client = None
 
-    def _said(self) -> BrokerReport:
+    def _report(self) -> BrokerReport:
         self.client.poll(0)
         return self._library
 
@@ -80,7 +80,7 @@ class Admin:
         """Kafka answered: what was said before holds no more."""
         self._reached = True
         if self._library.text:
-            self._said().forget()
+            self._report().forget()
 
     def _answers(self, futures: Iterable[Future[Any]], attempt_s: float) -> list[Any]:
         """Return the results of futures. Until Kafka has answered once, brokers that refuse us all are not waited
@@ -114,9 +114,9 @@ class Admin:
             again = code in AWAY or code in TIMEOUT or (error.retriable() and code not in _ANSWERS)
             again = again or (code == KafkaError.UNKNOWN_TOPIC_OR_PART and time.monotonic() < self._settled)
             if again and time.monotonic() >= deadline and not self._reached:
-                raise self._said().unreachable(self.timeout_s) from cause
+                raise self._report().unreachable(self.timeout_s) from cause
             if not again or time.monotonic() >= deadline:
-                raise translated(error, doing, topic=self.topic, said=self._said()) from cause
+                raise translated(error, doing, topic=self.topic, report=self._report()) from cause
             refresh(self.client, self.topic)
             time.sleep(RETRY_S)
 
@@ -131,7 +131,7 @@ class Admin:
                 return offsets
             if time.monotonic() >= deadline:
                 raise translated(
-                    KafkaError(KafkaError.LEADER_NOT_AVAILABLE), doing, topic=self.topic, said=self._said()
+                    KafkaError(KafkaError.LEADER_NOT_AVAILABLE), doing, topic=self.topic, report=self._report()
                 )
             refresh(self.client, self.topic)
             time.sleep(RETRY_S)
