@@ -44,6 +44,7 @@ class Host:
         self.schedule = Schedule({step.name: step.wants for step in steps})
         self._changed = threading.Condition()
         self._running = 0
+        self._ends: dict[str, str] = {}
 
     def run(self) -> dict[str, str]:
         with ThreadPoolExecutor(16) as pool, self._changed:
@@ -53,7 +54,7 @@ class Host:
                     self.log.append(f"start {name}")
                     pool.submit(self._perform, self.steps[name], pool)
                 if not self._running:
-                    return dict(self.schedule.state)
+                    return {name: self._ends.get(name, "skipped") for name in self.steps}
                 assert self._changed.wait(20)
 
     def _perform(self, step: Plain, pool: ThreadPoolExecutor) -> None:
@@ -64,7 +65,9 @@ class Host:
             reason = self.states[step.name].reason = failed.reason
         with self._changed:
             self.log.append(f"end {step.name}")
-            self.schedule.succeeded(step.name) if reason is None else self.schedule.failed(step.name)
+            self._ends[step.name] = "succeeded" if reason is None else "failed"
+            if reason is None:
+                self.schedule.decided(step.name)
             self._running -= 1
             self._changed.notify_all()
 

@@ -280,7 +280,7 @@ class Course(Following):
             return [note]
         del self._active[name]
         self._succeeded.add(name)
-        self._schedule.succeeded(name)
+        self._schedule.decided(name)
         if self._held_back is not None:
             self._look[self._held_back] = None
         return []
@@ -438,7 +438,7 @@ class Course(Following):
         if not left:
             del self._active[name]
             self._back_done += 1
-            self._schedule.succeeded(name)
+            self._schedule.decided(name)
             return []
         if gone := [step for step in left if step in history.gone]:
             return [note for step in gone for note in self._result(step)]

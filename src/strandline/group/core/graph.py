@@ -63,10 +63,6 @@ class Graph:
                     heapq.heappush(ready, place[dependent])
         return found
 
-    def behind(self, steps: Iterable[str]) -> set[str]:
-        """Return all steps that wait for these, near or far."""
-        return set(_walk(self._dependents, dict.fromkeys(steps)))
-
     def _cycle(self, step: str, needs: list[str]) -> list[str] | None:
         """Return the cycle that these needs would close, in the order in which its steps would run.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import orjson
 
@@ -17,9 +17,9 @@ from strandline.group.core.binding import Results, Source, UnboundParameter, bou
 from strandline.group.core.encoding import encoded, readable
 from strandline.group.core.expression import compiled
 from strandline.group.core.parts import Data, Recipe
-from strandline.group.core.schedule import State
 from strandline.group.core.scope import Scope
 
+State = Literal["waiting", "running", "succeeded", "failed", "unknown", "skipped", "undoing", "undone", "undo_failed"]
 VALUE: Final = "value"
 DETAIL_MAX: Final = 10_000
 """So many characters of a failure's detail are kept."""
