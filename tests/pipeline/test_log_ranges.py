@@ -14,7 +14,7 @@ from strandline import Event
 from strandline.connect import Strandline
 from strandline.errors import MissingEvent
 from strandline.pipeline.failures import from_text
-from strandline.pipeline.log_ranges import LogPlanner, LogRange, span_of, tasks_of
+from strandline.pipeline.log_ranges import GO_ON_S, LogPlanner, LogRange, span_of, tasks_of
 from strandline.pipeline.marks import Marker
 from strandline.pipeline.replicate import Replication
 from strandline.pipeline.target import JournalRef
@@ -180,6 +180,45 @@ def test_a_task_commits_whenever_it_holds_enough_bytes(s: Strandline, tmp_path: 
     assert (result.actions, result.events, result.error) == (5, 5, None)
     assert s.store.pointers()[4].revision >= 3, "two actions reach a megabyte: three commits of their own"
     assert [event.payload[0] for event in s.journal.read(KEYS[4])] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.req("J79", "J86")
+@pytest.mark.parametrize(("go_on_s", "events"), [(60.0, 17), (0.0, 5)])
+def test_a_range_goes_on_with_what_is_behind_it_while_it_is_young(
+    s: Strandline, target: JournalRef, go_on_s: float, events: int
+) -> None:
+    fill(s, {4: 19})
+    lease = s.store.lease().take("test")
+    (result,) = carried(target, lease.fence, LogRange(4, 0, 5, more=12, go_on_s=go_on_s))
+    assert (result.events, result.error) == (events, None)
+    assert s.store.pointers()[4].offset == events - 1
+    assert s.store.pointers()[4].revision == -(-events // 5), "as many at a time as in any other batch"
+
+
+@pytest.mark.req("J84")
+def test_what_was_carried_before_a_range_that_went_on_failed_is_counted(s: Strandline, target: JournalRef) -> None:
+    fill(s, {4: 9})
+    with s.log._database.write() as tx:  # type: ignore[attr-defined]
+        tx.raw.execute("DELETE FROM action WHERE partition = 4 AND log_offset = 7")
+    lease = s.store.lease().take("test")
+    (result,) = carried(target, lease.fence, LogRange(4, 0, 5, more=4, go_on_s=60.0))
+    assert (result.events, s.store.pointers()[4].offset) == (5, 4)
+    assert isinstance(from_text(result.error), MissingEvent)
+
+
+def test_ranges_of_a_task_share_the_time_to_go_on(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Marker, "due", lambda *_: {})  # see test_marks
+    fill(s, {4: 7, 5: 5, 7: 8})
+    ((one, two, three),) = LogPlanner(s, 1).tasks({})
+    assert {one, two, three} == {
+        LogRange(4, 0, 5, 2, GO_ON_S / 3), LogRange(5, 0, 5), LogRange(7, 0, 5, 3, GO_ON_S / 3)
+    }  # fmt: skip
+    assert next_ranges(LogPlanner(s, ends=[0] * 4 + [6, 5, 0, 5])) == {4: (0, 5), 5: (0, 5), 7: (0, 5)}
+    assert [range_.more for task in LogPlanner(s, 1, ends=[0] * 4 + [6, 5, 0, 5]).tasks({}) for range_ in task] == [
+        1,
+        0,
+        0,
+    ]
 
 
 def test_short_ranges_share_a_task_and_long_ones_do_not() -> None:

@@ -2,7 +2,8 @@
 
 A range says which records, and has none of them. The task that gets it reads them from the log itself, so that no byte
 of them goes through a JVM, there and back, only to reach the next process on the same machine. A task has one range if
-it is long, several if they are short, or if more tasks would only wait for each other.
+it is long, several if they are short, or if more tasks would only wait for each other. From batch to batch all cores
+wait for a moment, so a range with more behind it goes on while its task is young (`GO_ON_S`).
 
 Each batch is planned from the store's pointers, which are asked for once: what failed is planned again from where it
 stands, once it is no longer held back. Marks that are due are written first (`marks`), so that the batch carries them,
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from strandline.connect import Strandline
@@ -23,15 +24,20 @@ from strandline.rows import Pointer
 IDLE_WAIT_S = 0.25
 TASK_RECORDS: Final = 500
 """Ranges are put into one task up to so many records."""
+GO_ON_S: Final = 1.0
+"""For so long the ranges of a task go on together. What comes meanwhile, elsewhere, waits for the next batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Offsets `start` to `position` - 1 of a partition."""
+    """Offsets `start` to `position` - 1 of a partition; and if that took less than `go_on_s`, of the `more` records
+    behind it, too, as many at a time."""
 
     partition: int
     start: int
     position: int
+    more: int = 0
+    go_on_s: float = 0.0
 
     @property
     def part(self) -> int:
@@ -69,7 +75,10 @@ class LogPlanner:
         tasks = tasks_of(ranges, self._slots)
         for task in tasks:
             task.sort(key=lambda range_: range_.partition in marks)  # nobody waits for those
-        return tasks
+        return [
+            [replace(range_, go_on_s=GO_ON_S / len(task)) if range_.more else range_ for range_ in task]
+            for task in tasks
+        ]
 
     def _look(self, pointers: Sequence[Pointer]) -> tuple[list[int], list[int]]:
         """Return where each partition ends, and those that have nothing but a Mark that was just written."""
@@ -82,7 +91,12 @@ class LogPlanner:
         """Return the next ranges of those partitions that are not held."""
         most = self._s.settings.batch_actions_max
         ranges = [
-            LogRange(partition, offset + 1, min(newest[partition] + 1, offset + 1 + most))
+            LogRange(
+                partition,
+                offset + 1,
+                min(offset + most, newest[partition]) + 1,
+                max(0, newest[partition] - offset - most),
+            )
             for partition, offset, *_ in pointers
             if partition not in held
         ]

@@ -7,6 +7,7 @@ decided by the pointers in the store.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -76,11 +77,24 @@ class ReplicatedRange(RangeResult):
 
 
 def carry(s: Strandline, fence: int, range_: LogRange) -> Iterator[ReplicatedRange]:
-    """Carry one range, and say after each step how much that was."""
-    actions = events = 0
-    for step in carry_range(s.log, s.store, range_.partition, range_.start, range_.position, fence, s.settings):
-        actions, events = actions + step.actions, events + step.events
-        yield ReplicatedRange(range_.partition, actions=actions, events=events)
+    """Carry one range, and what is behind it while that takes little time; yield after each step how much that was."""
+    began = time.monotonic()
+    partition, start, position, more, go_on_s = (
+        range_.partition,
+        range_.start,
+        range_.position,
+        range_.more,
+        range_.go_on_s,
+    )
+    end, actions, events = position + more, 0, 0
+    while start < position:
+        at = start
+        for step in carry_range(s.log, s.store, partition, start, position, fence, s.settings):
+            actions, events, at = actions + step.actions, events + step.events, step.pointer.offset + 1
+            yield ReplicatedRange(partition, actions=actions, events=events)
+        if at < position or time.monotonic() - began >= go_on_s:
+            return
+        start, position = position, min(end, position + s.settings.batch_actions_max)
 
 
 class Replication:
