@@ -130,4 +130,4 @@ MEMORY = Case(
     prepare=partial(_prepare, 1000, most=MEMORY_EVENTS),
     settings={"events": MEMORY_EVENTS, "events_a_key": 1000, "master": MASTER},
 )  # fmt: skip
-CASES = [_case("one-event-a-key", 1, 0.5), _case("thousand-a-key", 1000, 0.8), MEMORY]
+CASES = [_case("one-event-a-key", 1, 0.7), _case("thousand-a-key", 1000, 0.8), MEMORY]
