@@ -7,21 +7,32 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-SHIPPED_FOR_TESTS = ROOT / "src" / "strandline" / "testing"
+SHIPPED_FOR_TESTS = "src/strandline/testing/"
+
+
+@cache
+def calls_and_imports() -> list[tuple[str, ast.AST]]:
+    """What these tests look at; all sources are read once."""
+    assert len(SOURCES) > 50
+    return [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", node)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call | ast.Import | ast.ImportFrom | ast.Assert)
+    ]
 
 
 def nodes(*, testing: bool = True) -> Iterator[tuple[str, ast.AST]]:
-    assert len(SOURCES) > 50
-    for path in SOURCES:
-        if testing or SHIPPED_FOR_TESTS not in path.parents:
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}", node
+    for where, node in calls_and_imports():
+        if testing or not where.startswith(SHIPPED_FOR_TESTS):
+            yield where, node
 
 
 @pytest.mark.req("D9")
