@@ -13,8 +13,8 @@ thread; what waits or runs until it is stopped, and each stream that is open, ha
 runs in one of `threads` threads. A stream reads on while the loop is busy, up to `AHEAD` events. Arguments, answers and
 errors are those of the classes of the same names in `strandline`; handlers of projections are plain functions.
 
-Who stops waiting (a cancelled task, a time-out) does not undo a call that is under way: an append may be recorded all
-the same. Send it again with the same `append_id`, and it is stored once.
+A task that stops waiting (cancelled, or timed out) does not undo a call that is under way: an append may be recorded
+all the same. Send it again with the same `append_id`, and it is stored once.
 """
 
 from __future__ import annotations

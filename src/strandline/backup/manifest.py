@@ -1,6 +1,7 @@
 """The manifest of a backup: what it has, of which moment, and the digest of each file. It is written last.
 
-A folder without a manifest is no backup: whoever made it was stopped. The manifest has no password and no payload.
+A folder without a manifest is no backup: the process that made it was stopped. The manifest has no password and no
+payload.
 """
 
 from __future__ import annotations

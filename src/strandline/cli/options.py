@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 URL_VARIABLE = "STRANDLINE_URL"
 PLACES = ("url", "log", "store", "work", "projections")
 WHERE = {"url", "log", "store"}
-"""Those of them that say where the journal is."""
+"""The places that say where the journal is."""
 CONFIG_BYTES_MAX = 2**20
 _PANEL = "Where, and how to answer"
 

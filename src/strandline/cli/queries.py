@@ -43,7 +43,7 @@ def by_tag(
 ) -> None:
     """Show the events with a tag, of all keys, in one order.
 
-    Those that the pipeline has carried; with --live also those that it carries from now on.
+    Events that the pipeline has carried; with --live also events that it carries from now on.
 
     Example: strandline by-tag paid --limit 10 --url sqlite:orders
     """

@@ -95,10 +95,10 @@ class Importer:
         self.counts = ImportCounts()
 
     def take(self, events: Iterable[ImportedEvent]) -> list[RefusedEvent]:
-        """Record these events. Those that cannot be are returned, the others are then durable.
+        """Record these events. Return the events that cannot be recorded; the others are then durable.
 
-        What can be tried again is tried again, until nothing has been recorded for `PATIENCE_S`: then that error is
-        raised, and calling again with the same events records what is missing.
+        A retryable error is tried again, until nothing has been recorded for `PATIENCE_S`: then it is raised, and a
+        further call with the same events records what is missing.
         """
         waiting: dict[str, deque[ImportedEvent]] = {}
         for event in events:

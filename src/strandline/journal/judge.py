@@ -88,8 +88,8 @@ class _WakeQueue:
 class _PendingDraft:
     """A draft on its way: what was seen before it, what came of it.
 
-    Who waits is woken once: for a verdict when the heads cache has seen the action too, else when the log has answered.
-    Where there is a row of those who wake each other, it is the row that does it.
+    The caller is woken once: for a verdict when the heads cache has seen the action too, else when the log has
+    answered. Where callers wake each other in a queue, the queue does it.
     """
 
     __slots__ = ("deadline", "error", "gone", "hold", "recorded", "row", "seen", "woken")

@@ -109,10 +109,10 @@ class KeyTail:
         self.resume: tuple[int, int, State] | None = None
 
     def add(self, records: Iterable[Record]) -> None:
-        """Fold the key's own records. Those of other keys and foreign ones are passed over.
+        """Fold the key's own records. Records of other keys and foreign records are passed over.
 
-        Of one whose header is broken, what the log wrote beside it is folded.
-        `SchemaMismatch.version` for one of a newer version: nobody here can say what it means.
+        Where a record's header is broken, the fold takes what the log wrote beside it. `SchemaMismatch.version` for a
+        record of a newer version: this program cannot say what it means.
         """
         key, state, rules = self.key, self.state, self._rules
         for record in records:
@@ -175,8 +175,8 @@ class Stretch(NamedTuple):
 class BackwardTail(KeyTail):
     """Folds the tail for a read of the last `most` events: `events` are the last that the buffer holds.
 
-    `stretches` cut the tail into parts that are no larger than the buffer, or than a page of the log. Those that are
-    not held any more are folded again, the last one first, so that each record is read twice at most.
+    `stretches` cut the tail into parts that are no larger than the buffer, or than a page of the log. Parts that
+    are not held any more are folded again, the last one first, so that each record is read twice at most.
     """
 
     __slots__ = ("_held", "_most", "_room", "stretches")

@@ -3,7 +3,7 @@
 A log that folds by itself says it with the acknowledgement. For one that does not, the effect has to be found out
 before it comes here: by folding the log, up to the action's own place, on the pointer and head that were taken before
 it was sent. Where that was not asked for, or did not come in time, a plain append is still answered, without numbers:
-it is accepted whoever else writes. Of anything else nobody can say then.
+it is accepted whatever others write. Of anything else no verdict is known then.
 """
 
 from __future__ import annotations

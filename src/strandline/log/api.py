@@ -159,9 +159,9 @@ class UnfoldedLog(Log, Protocol):
     """A log that keeps records in order and leaves the rest to those who write and read it."""
 
     def send(self, draft: ActionDraft, answered: Answered) -> None:
-        """Record a draft in the background. Those of one thread for one partition are recorded in its order.
+        """Record a draft in the background. Drafts of one thread for one partition keep their order.
 
-        Raises only what is known at once, such as `Unavailable.overloaded`; nobody is told anything then.
+        Raises only what is known at once, such as `Unavailable.overloaded`; `answered` is not called then.
         """
 
     def follow(self, after: Sequence[int], own: Callable[[Record], None]) -> Follower:
@@ -169,5 +169,5 @@ class UnfoldedLog(Log, Protocol):
 
         `own` is told, in a thread of the log's, of each record that this log itself has recorded, value left out,
         before its sender is: where nobody else wrote in between, nothing has to be waited for. The follower gives the
-        same record, sooner or later, unless whoever follows has moved its partition's offset in `after` past it.
+        same record, sooner or later, unless the follower has moved its partition's offset in `after` past it.
         """

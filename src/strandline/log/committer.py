@@ -1,28 +1,29 @@
 """Group commit: appends that arrive while a commit is under way go together into the next one.
 
-A caller that finds nobody else, now and in the last few commits, commits in its own thread, which saves two changes of
-threads. For all others a thread of the committer's own does it: a caller that commits as soon as nobody does would go
-alone, and leave the others to the next commit. Nobody waits for more to come. Order of arrival is order in the log.
+A caller that is alone, now and in the last few commits, commits in its own thread, which saves two changes of threads.
+For all others the committer's own thread commits: a caller that commits as soon as no commit is under way would go
+alone, and leave the others to the next commit. No commit waits for more calls. Order of arrival is order in the log.
 
-Waiting for others is bounded by the time-out, and so is what the back-end waits for: locks, servers. A disk that hangs
-in its sync holds up the lone caller whose commit it is. With `commit_in_thread` the committer's thread commits for that
-one, too, and no caller waits longer than its time-out.
+The time-out bounds how long a caller waits for others, and how long the back-end waits for locks and servers. A disk
+that hangs in its sync holds up the lone caller whose commit it is. With `commit_in_thread` the committer's thread
+commits for that caller, too, and no caller waits longer than its time-out.
 
-Those who were committed wake each other, one after the other, and the last of them wakes the thread that commits. Sixty
-threads that want the interpreter at the same time cost more than their work; and whoever appends again at once is in
-the next commit, not in the one after it.
+The callers of a commit wake each other, one after the other, and the last of them wakes the thread that commits. Sixty
+threads that want the interpreter at the same time cost more than their work; and a caller that appends again at once is
+in the next commit, not in the one after it.
 
     a call:  queued ── taken ──▶ in a commit ──▶ answered
                │                     └─ past its time-out: Unavailable.timeout, "unknown"
                └─ past its time-out: withdrawn, Unavailable.timeout, "no"
 
-What a future is told, and what follows it, is done by a second thread: that may take long, or append and wait.
+A second thread resolves futures, because a callback may be slow, or may itself append and wait.
 
 In the main thread a signal may raise an exception at any line, in the midst of a commit too, and logs are not made for
 that: its commits are always left to the committer's thread.
 
-A signal may raise an exception in a caller at any line, and nobody else may notice. Who is interrupted ends under the
-lock what it owes to others (`_abandon`), and each step can be taken twice.
+A signal may raise an exception in a caller at any line, and no other caller may suffer from it. A caller that is
+interrupted first releases, under the lock, every caller that waits on it (`_abandon`). Each of these steps is
+idempotent.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from strandline.settings import Settings
 T = TypeVar("T")
 
 SLOW_S: Final = 1.0
-"""A commit that takes longer is told to whoever reads the log of the program."""
+"""A commit that takes longer is logged."""
 GRACE_LEAST_S: Final = 0.1
 GRACE_SHARE: Final = 0.1
 LONELY: Final = 8
@@ -232,7 +233,7 @@ class Committer:
         return answers
 
     def _leave(self, me: object) -> None:
-        """Let a lone caller go; whoever came meanwhile is committed next."""
+        """Let a lone caller go; calls that came meanwhile are committed next."""
         with self._lock:
             if self._queue:
                 self._lonely = 0

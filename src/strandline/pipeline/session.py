@@ -196,7 +196,7 @@ def _in_folder(folder: Path) -> dict[str, str]:
     settings = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
     if jvm.sockets_fit(folder):
         # A job of one Python task took 60 ms over TCP and 16 ms over Unix sockets, as if each task waited for a delayed
-        # acknowledgement. Who may connect to a socket is a matter of the folder's mode.
+        # acknowledgement. The folder's mode says which users may connect to a socket.
         settings["spark.python.unix.domain.socket.enabled"] = "true"
         settings["spark.python.unix.domain.socket.dir"] = str(folder)
     return settings

@@ -9,7 +9,7 @@
 A job says what is to be done: its planner, in this process, plans ranges of work batch by batch, its task does one and
 never fails (its error is its result), its results say what came of them. A batch is one Spark job. The supervisor is
 the same for all jobs: it goes on after what broke a pass, holds what failed back while the rest goes on, keeps an eye
-on the lease and the cluster, and tells whoever wants to know. What is done is decided by what the tasks wrote, and by
+on the lease and the cluster, and reports progress. What is done is decided by what the tasks wrote, and by
 nothing that Spark remembers.
 """
 
@@ -52,7 +52,7 @@ AWAY_WAIT_S = 1.0
 POLL_S = 0.01
 BATCHES = "strandline-batches"
 UNDER_WAY_S = 5.0
-"""How often whoever watches is told of a batch that is under way."""
+"""How often progress is reported while a batch is under way."""
 
 _logger = logging.getLogger(__name__)
 

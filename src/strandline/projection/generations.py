@@ -6,9 +6,9 @@
 
 A generation that does not serve reads the store up to there. Once it switches it hands over what is left slice by
 slice, up to the position of each, and key by key where the other's key rows are above that: what a feed brought, or the
-first part of a time whose rest it has not done. Whoever finds that all of it is done changes the two, in one
-transaction with the handler's own `on_switch`. Nothing is remembered outside of the offset store: whoever goes on after
-a crash finds out again what is left.
+first part of a time whose rest it has not done. The host that finds all of it done changes the two, in one transaction
+with the handler's own `on_switch`. Nothing is remembered outside of the offset store: a host that goes on after a crash
+finds out again what is left.
 """
 
 from __future__ import annotations

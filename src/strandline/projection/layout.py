@@ -1,4 +1,4 @@
-"""Who owns which ranges, and how they are cut anew. Pure: rows in, decisions out."""
+"""Decide which host owns which ranges, and how ranges are cut anew. Pure: rows in, decisions out."""
 
 from __future__ import annotations
 

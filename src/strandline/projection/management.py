@@ -86,7 +86,7 @@ class ProjectionStatus:
     behind_log_s: float
     """The strandline behind the log: the pipeline's lag, not the projection's."""
     requests: tuple[SliceRequest, ...] = field(default=())
-    """Those not done, or refused, with the reason."""
+    """The requests that are not done, or were refused, with the reason."""
     warnings: tuple[str, ...] = field(default=())
     stale: Stale | None = None
     """Events that a rebuild put back behind it."""

@@ -1,6 +1,6 @@
 """The offset store: projections, their ranges and fences, rich offsets, requests and dead letters, in an SQL database.
 
-Whoever changes the ranges of a projection (claims, rescale, reset) locks its row. A save touches its own range alone,
+A change of a projection's ranges (claims, rescale, reset) locks its row. A save touches its own range alone,
 and proves its fence with its last statement. `tx` is always the transaction of the caller, who commits it.
 """
 

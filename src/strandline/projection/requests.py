@@ -57,7 +57,7 @@ class Requests:
     def _unpark(self, request: SliceRequest) -> None:
         """Hand over a key's journal from the event that waits on, in order; a new failure parks it again.
 
-        Until the last one is done the key stays parked: whoever goes on after a crash finds out where.
+        Until the last one is done the key stays parked: a host that goes on after a crash finds out where.
         """
         state = self._state
         kept = state.saved_key_row(request.key)

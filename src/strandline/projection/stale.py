@@ -2,7 +2,7 @@
 
     list of `repaired` ──▶ of this source ──▶ its place was passed ──▶ not done, by the key row ──▶ stale
 
-Nothing is kept of this while projections run: whoever asks reads the list, and compares it with what the projection has
+Nothing is kept of this while projections run: a status reads the list, and compares it with what the projection has
 done. A projection reads what was listed before its epoch began in its place. An event that waits with its parked key is
 not stale, nor one that was deleted since, nor one that an operator handed over or discarded. Where the key row may have
 been forgotten, nobody can tell whether the event was done.

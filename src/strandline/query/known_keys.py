@@ -27,7 +27,7 @@ class KnownKey:
 
 
 class KnownKeys(KeyMemory[KnownKey]):
-    """Keys by their written form. Those that the caller named are never forgotten."""
+    """Keys by their written form. Keys that the caller named are never forgotten."""
 
     def __init__(self, most: int, always: dict[str, KnownKey] | None = None) -> None:
         super().__init__(most)

@@ -20,7 +20,7 @@ _logger = logging.getLogger("strandline")
 
 
 class PointerWatch:
-    """The pointers as they were a moment ago. Who finds them too old looks, and everybody has what it saw."""
+    """The pointers as they were a moment ago. A reader that finds them too old looks for all readers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -36,7 +36,7 @@ class Slices:
         self.store, self.entity_type, self.range = store, entity_type, range_
         self.partitions = range_.partitions(store.settings.partitions)
         self.shown: tuple[int, Mapping[str, tuple[int, int]]] = (0, {})
-        """A time, and by key what was shown of it to whoever goes on there: (life, number)."""
+        """A time, and by key what was shown of it to the query that goes on there: (life, number)."""
 
     def check_archive(self, after: Place) -> None:
         """`MissingEvent.slice_hole` if events of these slices behind a place were taken into the archive.

@@ -1,4 +1,4 @@
-"""Rounds: how a store is reconciled. Whoever calls says how the parts of a round are run: here, or on Spark.
+"""Rounds: how a store is reconciled. The caller says how the parts of a round are run: here, or on Spark.
 
     freeze     pointers, and the first offset that the log keeps
     round 1    all sides, tallied by slice and day           ──▶ slices that differ

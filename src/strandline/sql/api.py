@@ -61,7 +61,7 @@ class Part(NamedTuple):
     kind: str
     """Its name: log, store, work."""
     package: str
-    """Whose folder `sql` has its statements and steps."""
+    """The package whose folder `sql` has its statements and steps."""
     pragmas: Mapping[str, str] = {}
     """What a SQLite file must have before there is anything in it, such as `{"auto_vacuum": "incremental"}`."""
 

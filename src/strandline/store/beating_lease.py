@@ -55,7 +55,7 @@ def wait_until_free(look: Callable[[], LeaseRow], lease_s: float) -> LeaseRow:
 
 
 def told_taken(name: str, where: object, holder: str, fence: int) -> None:
-    """Tell whoever reads the log of the program that this process has a lease now."""
+    """Log that this process has a lease now."""
     _logger.info("lease %s of %s taken by %s, fence %d", name, where, holder, fence)
 
 

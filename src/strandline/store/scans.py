@@ -55,7 +55,7 @@ class Scan(NamedTuple):
     unbounded: bool = False
     light: bool = False
     """Whether SQL leaves large bodies out, or there is none, so that a page is bounded without its rows being counted:
-    None stands for them, and whoever wants one asks for its event."""
+    None stands for them, and a reader that wants one asks for its event."""
     large_apart: bool = False
     """SQL: the statement takes one more value, a size, and leaves out what is larger: so a page of small rows needs no
     second look."""
@@ -138,7 +138,7 @@ class Asked(NamedTuple):
 def scan_each(store: Store, scan: Scan, asked: Sequence[Asked], to: Any) -> list[RowPage]:
     """Return a page of each of these, up to the same value: where the store can, in one round trip.
 
-    Whoever stands before a store, and sees its scans, is asked for one after the other.
+    A wrapper of a store, which must see each scan, is asked for one after the other.
     """
     together = getattr(type(store), "scan_each", None)
     if together is not None and len(asked) > 1:

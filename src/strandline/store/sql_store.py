@@ -1,6 +1,6 @@
 """A journal store in SQLite or PostgreSQL. What a task commits, the pointer included, is one transaction.
 
-Whoever writes a partition's rows holds its pointer's row until the commit (SQLite: the file's write lock), and proves
+A writer of a partition's rows holds its pointer's row until the commit (SQLite: the file's write lock), and proves
 its fence there. Events are added as if nothing stood at their places; where something does, which is rare, the
 transaction is undone and done again, with a look at each of them. Every read is one statement, and so of one moment.
 Tables of views are written, looked up and taken away as they are declared (`store.tables`).

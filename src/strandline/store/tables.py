@@ -29,9 +29,9 @@ from strandline.values.tuples import new_tuple
 PACKAGE: Final = "strandline.store"
 Kind = Literal["text", "bigint", "integer", "blob"]
 Taken = Literal["never", "delete", "purge"]
-"""Who takes rows away: nobody; a delete, and a purge of the life; a purge of the life alone."""
+"""What takes rows away: nothing; a delete, and a purge of the life; a purge of the life alone."""
 Phase = Literal["quarantine", "events", "views", "progress", "heads", "own"]
-"""When rows are written, in this order; `own`: by somebody else than the pipeline's batches."""
+"""When rows are written, in this order; `own`: by something else than the pipeline's batches."""
 WRITTEN: Final[tuple[Phase, ...]] = ("events", "views", "progress", "heads")
 """Phases of a run of appends, each whole before the next."""
 REMOVED: Final[tuple[tuple[Phase, ...], ...]] = (("views",), ("events", "quarantine", "own"), ("progress",))
@@ -99,9 +99,9 @@ class Table:
     conflict: str = "conflict"
     """The code of `Corrupt` where another row stands at a row's place, or says what only one may say."""
     package: str = PACKAGE
-    """Whose statements and schema steps make it."""
+    """The package whose statements and schema steps make it."""
     versions: tuple[int, ...] = field(default=(1,))
-    """Those that can be read."""
+    """The versions that can be read."""
 
     def __post_init__(self) -> None:
         DECLARED[self.name] = self

@@ -1,6 +1,6 @@
 """Values as a person writes them on a command line or in a query string: counts, slices, times.
 
-Ranges are checked by whoever takes the value. A text of any length is refused, never a bug: Python itself refuses to
+The callee that takes the value checks its range. A text of any length is refused, never a bug: Python itself refuses to
 read very long numbers.
 """
 

@@ -14,7 +14,7 @@ from cassandra.connection import DefaultEndPoint, DefaultEndPointFactory
 
 
 class NamedNode(DefaultEndPoint):  # type: ignore[misc]
-    """A node with a name. It equals the node at its address, whoever tells of that."""
+    """A node with a name. It equals the node at its address, however that is heard of."""
 
     def __init__(self, address: str, port: int, name: str) -> None:
         super().__init__(address, port)

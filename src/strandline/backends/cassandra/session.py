@@ -47,8 +47,8 @@ HEARTBEAT_S: Final = 5
 OWN_PACKAGE: Final = "strandline.backends.cassandra"
 T = TypeVar("T")
 
-# The driver tells of every connection that fails, with a traceback. Who wants to read that configures logging; else
-# Python would print it.
+# The driver logs every connection that fails, with a traceback. Without a handler Python would print that; users who
+# want to read it configure logging.
 logging.getLogger("cassandra").addHandler(logging.NullHandler())
 
 
@@ -60,7 +60,7 @@ class CqlRequest(NamedTuple):
     size: int = 0
     """Bytes of large values."""
     package: str = OWN_PACKAGE
-    """Whose statement it is."""
+    """The package that has the statement."""
 
 
 class Query(NamedTuple):
@@ -77,7 +77,7 @@ class Session:
     def __init__(self, url: Url, timeout_s: float, packages: tuple[str, ...] = ()) -> None:
         check_url(url)
         self.packages = packages
-        """Whose steps make tables here beside the store's own."""
+        """Packages whose steps make tables here beside the store's own."""
         self.keyspace = url.name
         self.url = url
         self._timeout_s = timeout_s

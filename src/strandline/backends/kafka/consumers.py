@@ -164,7 +164,7 @@ class PartitionReader:
 
 
 class Consumers:
-    """At most `most` readers at work at once. Who finds none free waits."""
+    """At most `most` readers at work at once. A caller that finds none free waits."""
 
     def __init__(self, config: Config, topic: str, report: BrokerReport, *, most: int, timeout_s: float) -> None:
         self._config, self._report = config, report

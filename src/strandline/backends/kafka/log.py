@@ -314,7 +314,7 @@ class KafkaLog:
             self._waiter = after, follower
         while (left_s := deadline - time.monotonic()) > 0:
             if self._waiter[1].poll(min(left_s, POLL_S)):
-                self._end_waiter()  # what it took is read again by whoever waited
+                self._end_waiter()  # the caller that waited reads again what it took
                 return True
             self._check()
         return False

@@ -21,7 +21,7 @@ class ServerFacts:
     version_number: int
     standby: bool
     settings: Mapping[str, str]
-    """Those of SETTINGS that it has."""
+    """The settings of SETTINGS that it has."""
 
     @property
     def advisory_locks(self) -> bool:

@@ -1,8 +1,8 @@
 """Copies of the tables of a schema: out of one snapshot, and into a schema that has none of them yet.
 
 A copy takes no lock that appends, reads or a pipeline wait for. Tables that are emptied as a whole, those of work
-journals, are held until they are copied, which is done first of all: whoever would empty one tries again later. No
-vacuum removes what the snapshot still sees.
+journals, are held until they are copied, which is done first of all: a process that would empty one tries again later.
+No vacuum removes what the snapshot still sees.
 """
 
 from __future__ import annotations

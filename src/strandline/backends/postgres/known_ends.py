@@ -1,8 +1,8 @@
-"""What a writer left behind: where a partition ended after its last commit, and the states that it knew then.
+"""What a writer remembers after a commit: where each partition ended, and the states that it knew then.
 
-As long as nobody else writes its partitions, all of it still holds, and the next append needs to ask nothing: its one
-statement moves them on from there, or changes nothing because one of them does not end there any more. Who uses what is
-remembered takes it away, so that two threads never go on from the same end.
+As long as no other process writes these partitions, all of it still holds, and the next append needs to ask nothing:
+its one statement moves them on from there, or changes nothing because one of them does not end there any more. A thread
+that uses what is remembered takes it away, so that two threads never go on from the same end.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ brings the heads of its keys and the server's clock; the second records what the
 and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
 reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
 
-Who writes its partitions alone needs one round trip (`known_ends.py`): what it knows from its last appends still
-holds, a key of which it knows nothing is new, and the one statement that records and commits makes sure of it. Any
-number of processes may write all the same.
+A process that writes its partitions alone needs one round trip (`known_ends.py`): what it knows from its last appends
+still holds, a key of which it knows nothing is new, and the one statement that records and commits makes sure of it.
+Any number of processes may write all the same.
 
 Waiting looks at the newest offsets. A bell (`notifications.py`) wakes it; it is rung after a commit and not by it, so
 that commits need not wait in one queue.

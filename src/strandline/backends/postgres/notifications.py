@@ -1,15 +1,15 @@
-"""Channels between the processes that use one schema: who has committed rings, and who waits is woken.
+"""Channels between the processes that use one schema: a process that has committed rings, and waiting ones wake.
 
-It only wakes. A ring may be lost, so whoever waits must look from time to time. Where the server has no LISTEN, or a
-pooler stands in between, nothing is heard.
+A ring only wakes. It may be lost, so a process that waits must look from time to time. Where the server has no LISTEN,
+or a pooler stands in between, nothing is heard.
 
     Bell.ring ─▶ thread "strandline-ring": NOTIFY by a connection of the pool; what fails is dropped
     Listener  ─▶ thread "strandline-listen": LISTEN on a connection of its own, for all channels of a database
                  ─▶ heard(True) for each ring, heard(False) when it cannot hear any more; tried again after `AGAIN_S`
 
-A bell is for who commits often: its ring is a transaction of its own, sent after the commit, at most one in an
-interval, because a NOTIFY in the transaction itself makes all commits of the database take turns. Who commits seldom
-has that (`Transaction.notify`).
+A bell is for a process that commits often: its ring is a transaction of its own, sent after the commit, at most one in
+an interval, because a NOTIFY in the transaction itself makes all commits of the database take turns. A process that
+commits seldom has that (`Transaction.notify`).
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ To parse and plan an append takes the server longer than to execute it, and so i
 are prepared, where the session that answers is the one that was opened: behind a pooler it may be another one with each
 transaction. Plans rest on how large tables are, so they are made anew every second.
 
-Who is stopped must not keep its locks. A server ends a transaction that is idle for too long, and only that: no
-time-out of its counts in the middle of a COPY, or between the messages of one exchange. So within a transaction what is
-sent either leaves this process in one call of the system (`AT_ONCE_BYTES`), or its first message is the large one, for
-which the server waits as one waits for an idle client (`send`).
+A process that is stopped must not keep its locks. A server ends a transaction that is idle for too long, and only that:
+no time-out of its counts in the middle of a COPY, or between the messages of one exchange. So within a transaction what
+is sent either leaves this process in one call of the system (`AT_ONCE_BYTES`), or its first message is the large one,
+for which the server waits as one waits for an idle client (`send`).
 """
 
 from __future__ import annotations

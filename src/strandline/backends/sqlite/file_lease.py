@@ -16,7 +16,7 @@ from pathlib import Path
 from strandline.errors import unusable
 from strandline.store.refusals import check_fence
 
-# Who only asks for the holder has the lock for a moment; who wants to have it waits that long.
+# A question for the holder has the lock for a moment; a process that wants to have it waits that long.
 _PATIENCE_S = 0.2
 
 

@@ -79,12 +79,12 @@ class RememberedHead:
 
 
 class SqliteHeads:
-    """States by key. Only who holds the write transaction may use it."""
+    """States by key. Only the thread that holds the write transaction may use it."""
 
     def __init__(self) -> None:
         self.known: dict[str, RememberedHead] = {}
         self.damaged: set[str] = set()
-        """Those of them whose state is not known, because the head is damaged."""
+        """The keys whose state is not known, because the head is damaged."""
         self._new_in_a_row = 0
 
     def forget(self) -> None:

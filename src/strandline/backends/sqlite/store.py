@@ -19,7 +19,7 @@ from strandline.store.refusals import lease_held
 from strandline.store.sql_store import RaiseFence, SqlLeases, SqlStore, part_of
 from strandline.store.views import View
 
-# Who has taken the lock writes its name within a moment; who asks for the holder waits that long for it.
+# A process that has taken the lock writes its name within a moment; a question for the holder waits that long for it.
 _NAMELESS_S: Final = 0.5
 
 
