@@ -408,9 +408,10 @@ def _tells(made: Plan, exists: bool) -> bool:
     """Return whether the target can tell from a statement if its rows were there."""
     if made.undo in ("update", "delete") and made.statement.dialect != "cassandra":
         return True
+    if made.before is not None:
+        return True
     shape = made.statement.shape
-    plain = made.undo == "insert" and bool(shape.rows) and shape.conflict != "update"
-    return made.before is not None or (plain and not exists)
+    return not exists and made.undo == "insert" and bool(shape.rows) and shape.conflict != "update"
 
 
 def _longest(path: tuple[str, ...], one: Planned, offers: list[Offer]) -> str:
