@@ -15,6 +15,7 @@ from strandline import Event, InvalidInput, Key, NotFound
 from strandline.connect import Strandline
 from strandline.projection.definition import BySlices, Projection
 from strandline.projection.handler_tx import ends_transaction
+from strandline.testing import carry
 from tests.journal.damage import rot
 from tests.journal.worlds import world
 from tests.projection.worlds import (
@@ -212,6 +213,29 @@ def test_park_and_unpark(s: Strandline, table: Table) -> None:
     with pytest.raises(NotFound) as refused:
         s.projections.unpark("totals", B)
     assert refused.value.code == "parked_key"
+
+
+@pytest.mark.req("P62")
+def test_unpark_goes_as_far_as_the_range_may_read_and_no_further(s: Strandline, table: Table) -> None:
+    """The store has a further event of the key, but another partition of the range is behind it."""
+    key, other = key_in(0, s.log.partitions), key_in(1, s.log.partitions)
+    put(s, key, 3)
+    put(s, other)
+    carry_all(s)
+    parking = {**QUICK, "retries": 0, "on_failure": "park"}
+    with running(s, Projection("totals", ORDERS, failing(table, key, 2), **parking)):
+        until(lambda: caught_up(s) and s.projections.parked("totals"))
+    assert s.projections.rescale("totals", 1)
+    put(s, other)
+    put(s, key)
+    carry(s, partition=0)
+    with running(s, Projection("totals", ORDERS, table.add, **parking)):
+        s.projections.unpark("totals", key)
+        until(lambda: not s.projections.status("totals").requests)
+        assert table.of(key) == [1, 2, 3]
+        carry_all(s)
+        until(lambda: table.of(key) == [1, 2, 3, 4])
+    check_exactly_once(s, table)
 
 
 @pytest.mark.req("P61", "P73")

@@ -40,7 +40,7 @@ def positions(s: Strandline) -> list[int]:
     return [found.position for found in s.projections.status("totals").ranges]
 
 
-@pytest.mark.req("P40", "P42", "P43", "P44")
+@pytest.mark.req("P40", "P41", "P42", "P43", "P44")
 def test_events_are_handled_before_the_store_has_them(s: Strandline, table: Table) -> None:
     key, other = key_in(0, s.log.partitions), key_in(1, s.log.partitions)
     put(s, key, 2)

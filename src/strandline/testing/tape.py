@@ -62,6 +62,10 @@ class Tape:
             value = value[:-1] + bytes([value[-1] ^ 1])
         return self._write(action, value)
 
+    def again(self, record: Record) -> Record:
+        """The same record once more, as a producer writes it that did not hear of the first."""
+        return self._record(record.partition, record.key, record.header, record.value)
+
     def delete(self, key: str, to: int, life: int | None = None) -> Record:
         """A Delete; without a life it may reset an absent key."""
         return self._write(Delete(key, to, life))

@@ -17,7 +17,7 @@ from strandline.testing import carry, limits
 from strandline.testing.prove.model import Action, Event, KeyModel, Life, partition_of
 from strandline.testing.prove.program import Call, Difference, Program
 from strandline.testing.prove.servers import Servers
-from strandline.testing.prove.worlds import KAFKA_CASSANDRA, World, world
+from strandline.testing.prove.worlds import KAFKA_CASSANDRA, POSTGRES, SQLITE, World, world
 from strandline.values.answers import Appended
 from strandline.values.heads import Head
 
@@ -234,7 +234,16 @@ def make(seed: int, on: str, *, part: str = "journal") -> Program:
     calls: list[Call] = []
     for _ in range(chance.randint(5, 20 if on == KAFKA_CASSANDRA else 60)):
         calls += maker.few(calls)
-    return Program(part, on, calls, settings, {} if defaults else limits.chosen(chance))
+    return Program(part, on, analyzed(calls, part, on, seed), settings, {} if defaults else limits.chosen(chance))
+
+
+def analyzed(calls: list[Call], part: str, on: str, seed: int) -> list[Call]:
+    """Return the calls of a program; one of four on a database has that count its rows somewhere among them."""
+    chance = random.Random(f"analyze {part} {on} {seed}")
+    if on not in (SQLITE, POSTGRES) or chance.random() >= 0.25:
+        return calls
+    at = chance.randint(0, len(calls))
+    return [*calls[:at], ["analyze", {}], *calls[at:]]
 
 
 # ---------------------------------------------------------------- runner
@@ -669,6 +678,9 @@ class Run:
 
     def do_clock(self, seconds: float) -> None:
         self.world.clock.advance(seconds or 0)
+
+    def do_analyze(self) -> None:
+        self.world.analyze()
 
     def do_backup(self) -> None:
         if self.is_away or not self.world.keeps_backups:

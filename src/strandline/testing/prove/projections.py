@@ -251,6 +251,7 @@ def make(seed: int, on: str) -> Program:
         calls = [[name, {**how, "settings": {**how["settings"], "feed": False}}] if name == "configure" else [name, how]
                  for name, how in calls]  # fmt: skip
     every = {**settings, **{f"{PREFIX}{name}": value for name, value in given.items()}}
+    calls = journal.analyzed(calls, "projections", on, seed)
     return Program("projections", on, calls, every, {} if defaults else limits.chosen(chance))
 
 

@@ -121,6 +121,7 @@ def make(seed: int, on: str) -> Program:
         calls = [
             [name, {**how, "memory": None, "page": None}] if "memory" in how else [name, how] for name, how in calls
         ]
+    calls = journal.analyzed(calls, "queries", on, seed)
     return Program("queries", on, calls, settings, {} if defaults else limits.chosen(chance))
 
 

@@ -21,10 +21,11 @@ from strandline.connect import Strandline, connect
 from strandline.errors import InvalidInput, LeaseLost, NotFound, StrandlineError
 from strandline.testing import limits
 from strandline.testing.clock import FakeClock
+from strandline.testing.prove.journal import analyzed
 from strandline.testing.prove.program import Call, Difference, Program
 from strandline.testing.prove.servers import Servers, needed
 from strandline.testing.prove.work_model import US, Entry, Letter, WorkModel
-from strandline.testing.prove.worlds import POSTGRES, SHM
+from strandline.testing.prove.worlds import POSTGRES, SHM, analyze_files, analyze_schema
 from strandline.work.declaration import WorkDeclaration
 
 SETTINGS: Final[dict[str, Any]] = {
@@ -148,7 +149,7 @@ def make(seed: int, on: str) -> Program:
     calls: list[Call] = []
     for _ in range(chance.randint(5, 70)):
         calls += maker.few()
-    return Program("work", on, calls, settings)
+    return Program("work", on, analyzed(calls, "work", on, seed), settings)
 
 
 # ---------------------------------------------------------------- the world
@@ -183,6 +184,13 @@ class Place:
             connection.execute("COMMIT" if commit else "ROLLBACK")
         finally:
             connection.close()
+
+    def analyze(self) -> None:
+        """Let the database count its rows."""
+        if self._folder is not None:
+            analyze_files(self._folder / "journal")
+        else:
+            analyze_schema(self._server, self._schema)
 
     def effect(self, connection: Any, entry: int) -> None:
         """Something that must be done once for an entry."""
@@ -476,6 +484,9 @@ class Run:
             found = False
         if found != wanted:
             raise Difference("drop", f"drop({id_}) {'worked' if found else 'is NotFound'}, which is wrong")
+
+    def do_analyze(self) -> None:
+        self.place.analyze()
 
     def do_pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds or 0)

@@ -150,6 +150,10 @@ class World(ABC):
         """Let a row with these columns vanish from a view: what puts it back, or None if there is no such row."""
         return None
 
+    def analyze(self) -> None:  # noqa: B027 (not every world has databases)
+        """Let the databases count what is in their tables, as they do by themselves after a while: queries are planned
+        anew by that."""
+
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
         """Return the rows of a table of the store; None where nobody can look."""
         return None
@@ -310,6 +314,9 @@ class SqliteWorld(World):
                 file.execute(f"UPDATE journal SET body = ? {where}", (_flipped(body), key, life, seq_nr))  # noqa: S608
             return bool(bodies)
 
+    def analyze(self) -> None:
+        analyze_files(self._folder / "journal")
+
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
         with _opened(self._store_file) as file:
             known = {name for _, name, *_ in file.execute(f"PRAGMA table_info({table})")}
@@ -343,6 +350,9 @@ class PostgresWorld(World):
     def put_back(self, kept: Any) -> None:
         self.new_process()
 
+    def analyze(self) -> None:
+        analyze_schema(self._server, self._name)
+
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
         import psycopg
 
@@ -358,6 +368,23 @@ class PostgresWorld(World):
         super().close()
         with psycopg.connect(self._server, autocommit=True) as connection:
             connection.execute(f'DROP SCHEMA IF EXISTS "{self._name}" CASCADE'.encode())
+
+
+def analyze_files(folder: Path) -> None:
+    """Let each database of a folder count its rows."""
+    for path in folder.glob("*.db"):
+        with _opened(path) as file:
+            file.execute("ANALYZE")
+
+
+def analyze_schema(server: str, schema: str) -> None:
+    """Let a server count the rows of a schema."""
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)).fetchall()
+        for (table,) in tables:
+            connection.execute(f'ANALYZE "{schema}"."{table}"'.encode())
 
 
 def _flipped(body: bytes) -> bytes:

@@ -71,7 +71,7 @@ class KeepingContract(MadeStore):
         assert (store.lease("other").holder(), store.lease().holder() is None) == (None, False)
         pipeline.release()
 
-    @pytest.mark.req("RR3", "J83")
+    @pytest.mark.req("RR3", "J74", "J83")
     def test_a_lost_fence_cannot_write(self, make: Make) -> None:
         store, tape = make(settings_of(partitions=2)), Tape(2)
         first = store.lease().take("first")

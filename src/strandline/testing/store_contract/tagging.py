@@ -141,6 +141,28 @@ class TaggingContract(MadeStore):
                 assert shown(query(store, tag, page_size=10)) == wanted
             assert shown(query(store, "RED")) == []
 
+    @pytest.mark.req("T18")
+    @pytest.mark.parametrize("size", [1, None])
+    def test_what_is_refused_or_repeated_has_no_number(self, make: Make, size: int | None) -> None:
+        """With an append id of the caller's or our own; in the batch of the first one, or in a later one."""
+        store, tape = make(settings_of()), Tape()
+        ours = tape.append(KEY, ["a", "b"], tags=("red",))
+        tape.again(ours)
+        given = tape.append(KEY, ["c"], tags=("red",), append_id="9" * 32)
+        tape.append(KEY, ["d"], tags=("red",), append_id="9" * 32)  # of other events
+        tape.append(KEY, ["e"], tags=("red",), expected=1)
+        tape.append(KEY, ["f"], tags=("red",), first=2)
+        tape.again(given)
+        tape.carry(store, size=size)
+        tape.again(given)
+        last = tape.append(KEY, ["g"], tags=("red",))
+        tape.again(last)
+        tape.carry(store, size=size)
+        found = list(query(store, "red"))
+        assert [(event.payload, event.seq_nr, event.tag_seq_nr) for event in found] == [
+            ("a", 1, 1), ("b", 2, 2), ("c", 3, 3), ("g", 4, 4),
+        ]  # fmt: skip
+
     @pytest.mark.req("T42", "T43", "T76")
     def test_resume(self, store: Store) -> None:
         """After each offset come exactly those that are left; from a time on those of that time too."""
