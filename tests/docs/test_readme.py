@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.projection.worlds import until
+
+import strandline
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,16 +22,19 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
-def run(argv: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path}
-    return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return {**os.environ, "PATH": path}
+
+
+def run(argv: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_first_program_and_the_commands_after_it(tmp_path: Path) -> None:
-    program, _ = blocks("python")
+    program, projection, _ = blocks("python")
     first = run([sys.executable, "-c", program], tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
     printed = first.stdout.splitlines()
@@ -38,15 +44,33 @@ def test_the_first_program_and_the_commands_after_it(tmp_path: Path) -> None:
     again = run([sys.executable, "-c", program], tmp_path)
     assert "SeqNrConflict" in again.stderr
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("strandline ")]
+    *commands, runs = commands
     assert len(commands) == 3
     for command in commands:
         answer = run(shlex.split(command), tmp_path)
         assert answer.returncode == 0, (command, answer.stderr)
     assert "Placed" in answer.stdout
+    (tmp_path / "counts.py").write_text(projection, encoding="utf-8")
+    for _ in range(2):  # what was counted is not counted again
+        assert counted(shlex.split(runs, comments=True), tmp_path) == {"Placed": 1, "Paid": 1}
+
+
+def counted(argv: list[str], folder: Path) -> dict[str, int]:
+    """What the projection has counted, once it has come to the end; then it is stopped."""
+    with subprocess.Popen(argv, cwd=folder, env=environment()) as running:
+        try:
+            with strandline.connect(f"sqlite:{folder}/shop") as s:
+                until(lambda: [name for name, *_ in s.projections.list()] == ["seen"], 60)
+                until(lambda: (one := s.projections.status("seen")).hosts and not one.behind_store_s, 60)
+                with s.open_offsets(None).store.database.read() as tx:
+                    return dict(tx.raw.execute("SELECT type, times FROM seen"))  # type: ignore[attr-defined]
+        finally:
+            running.terminate()
+            assert running.wait(30) == 0
 
 
 def test_the_program_for_asyncio(tmp_path: Path) -> None:
-    _, program = blocks("python")
+    *_, program = blocks("python")
     done = run([sys.executable, "-c", program], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     event, mail = done.stdout.splitlines()
