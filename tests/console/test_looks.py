@@ -24,7 +24,7 @@ from strandline.server.console.troubles import Trouble, troubles
 WELL = PartitionStatus(0, 9, 1, 9, 0, 0, 0.0)
 FINE = Status((WELL,), 1, 0.1, "somebody", 1, 0, "full", ())
 PROJECTION = {
-    "name": "totals", "generation": 1, "state": "serving", "behind_store_s": 0.0, "ranges": 4, "failed": 0,
+    "name": "totals", "generation": 1, "state": "serving", "behind_store_s": 0.0, "ranges": 4, "failed": 0, "stale": 0,
     "parked": 0, "dead_letters": 0,
 }  # fmt: skip
 STREAM = {"stream": "default", "holder": "me", "queued": 0, "open": 0, "rollback_failed": 0, "away": ()}
@@ -67,6 +67,8 @@ def test_troubles_of_parts() -> None:
     assert [one.text for one in of("projections", PROJECTION, parked=2, dead_letters=5)] == [
         "totals: 2 parked keys", "totals: 3 dead letters",
     ]  # fmt: skip
+    (stale,) = of("projections", PROJECTION, stale=3, state="serving, stale")
+    assert (stale.level, stale.text) == ("warn", "totals is stale: 3 events put back behind it")
     assert of("projections", PROJECTION, behind_store_s=None)[0].text == "totals has not begun"
     assert of("projections", PROJECTION, behind_store_s=90.0)[0].text == "totals is 90 s behind"
     (waits,) = of("streams", STREAM, rollback_failed=1)

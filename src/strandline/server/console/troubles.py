@@ -74,6 +74,9 @@ def _of_projection(row: Mapping[str, Any]) -> Iterator[Trouble]:
     unparked = row["dead_letters"] - row["parked"]
     if unparked > 0:
         yield Trouble("warn", f"{name}: {counted(unparked, 'dead letter')}", "redeliver or discard", link)
+    if row["stale"]:
+        text = f"{name} is stale: {counted(row['stale'], 'event')} put back behind it"
+        yield Trouble("warn", text, "rebuild it: strandline projections rebuild", link)
     behind = row["behind_store_s"]
     if behind is None or behind > LAG_S:
         said = "has not begun" if behind is None else f"is {seconds(behind)} behind"
