@@ -9,7 +9,8 @@ import pytest
 
 from strandline.errors import StrandlineError
 from strandline.group.statements import held
-from strandline.group.target import Done, Failed, Limits, Undone
+from strandline.group.target import Done, Failed, Limits, NotUndone, Undone
+from tests.group.conftest import ACCOUNTS
 from tests.group.target_rooms import Stage
 from tests.group.test_sql_schedules import between
 
@@ -293,24 +294,72 @@ def test_what_is_undone_leaves_no_trace(room: Any, case: str) -> None:
     assert everything(stage) == first
 
 
+@pytest.mark.req("G51", "G56")
+def test_many_rows_that_refer_to_each_other_come_back(room: Any) -> None:
+    """On PostgreSQL as many as one statement has, which checks its foreign keys at its end."""
+    count = 100 if room.dialect == "postgres" else 1000
+    room.execute("CREATE TABLE t (id integer PRIMARY KEY, next integer REFERENCES t)")
+    room.execute(
+        f"INSERT INTO t WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {count - 1}) "
+        f"SELECT i, (i + 37) % {count} FROM n"
+    )
+    stage = Stage(room)
+    before = everything(stage)
+    assert stage.done("DELETE FROM t").affected == count
+    assert stage.undo() == Undone(restored=count)
+    assert everything(stage) == before
+
+
+STAMP = {
+    "sqlite": [("CREATE TRIGGER x AFTER UPDATE OF amount ON account WHEN new.amount <> 7 BEGIN UPDATE account SET "
+               "amount = 7 WHERE id = new.id; END")],
+    "postgres": ["CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} END $$",
+                 "CREATE TRIGGER x BEFORE UPDATE OR INSERT ON account FOR EACH ROW EXECUTE FUNCTION f()"],
+}  # fmt: skip
+
+
+@pytest.mark.req("G52", "G53", "RG2")
+@pytest.mark.parametrize(
+    ("room", "body"),
+    [("sqlite", ""), ("postgres", "new.amount = 7; RETURN new;"), ("postgres", "RETURN NULL;")],
+    indirect=["room"],
+)
+def test_what_a_trigger_makes_of_an_undo_is_no_undo(stage: Stage, body: str) -> None:
+    """It came after the step: rows that are put back are looked at."""
+    stage.done("UPDATE account SET amount = 5 WHERE id < 3", step="one")
+    for text in STAMP[stage.room.dialect]:
+        stage.room.execute(text.format(body))
+    before = everything(stage)
+    for how in ("", "force"):
+        found = stage.undo("one", told=how)
+        assert isinstance(found, NotUndone), found
+        assert "not as it was after it was put back" in found.detail
+        assert everything(stage) == before
+    stage.room.execute("DROP TRIGGER x" + " ON account" * (stage.room.dialect == "postgres"))
+    assert stage.undo("one") == Undone(restored=2)
+    assert stage.room.execute("SELECT id, name, amount FROM account ORDER BY id") == ACCOUNTS
+
+
 # ---------------------------------------------------------------- the same rows under two names
 
 
+MADE = "CREATE TABLE made (id int PRIMARY KEY, a text, u text GENERATED ALWAYS AS (lower(a)) STORED UNIQUE)"
 KIN = {
     "postgres": [
         "CREATE TABLE b (id integer PRIMARY KEY, v text)", "CREATE TABLE o (id integer PRIMARY KEY, v text)",
-        "CREATE VIEW w AS SELECT * FROM b", *PARTED, "CREATE UNIQUE INDEX ON t2 (v)",
+        "CREATE VIEW w AS SELECT * FROM b", *PARTED, "CREATE UNIQUE INDEX ON t2 (v)", MADE,
         "CREATE TABLE old (id integer PRIMARY KEY, v text)", "CREATE TABLE young (PRIMARY KEY (id)) INHERITS (old)",
         "CREATE TABLE cut (id varchar(3) PRIMARY KEY, v text)",
         "CREATE DOMAIN text_of_ours AS text", "CREATE TABLE ours (id text_of_ours PRIMARY KEY, v text)",
     ],
     "sqlite": [
         "CREATE TABLE b (id integer PRIMARY KEY, v text)", "CREATE TABLE o (id integer PRIMARY KEY, v text)",
-        "CREATE VIEW w AS SELECT * FROM b",
+        "CREATE VIEW w AS SELECT * FROM b", MADE,
     ],
 }  # fmt: skip
 MEET = {
     "both": [
+        ("UPDATE made SET a = 'x' WHERE id = 1", "UPDATE made SET a = 'X' WHERE id = 2", True),
         ("UPDATE w SET v = 'a'", "UPDATE b SET v = 'b' WHERE id = 1", True),
         ("INSERT INTO o SELECT * FROM w", "UPDATE b SET v = 'b' WHERE id = 1", True),
         ("DELETE FROM o WHERE id IN (SELECT id FROM w)", "DELETE FROM b", True),

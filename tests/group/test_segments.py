@@ -78,7 +78,7 @@ def test_steps_see_each_other_and_are_one_commit(stage: Stage, undo: bool) -> No
     assert {name: one.affected for name, one in ran.done.items()} == {"take": 1, "look": 0, "give": 1}
     again = stage.target.run_segment(stage.owner, made, Between())
     assert again == Ran(ran.done, again=True), "its results are those of the barrier row"
-    (barrier,) = stage.target.barriers(stage.owner, [("g", 1)])
+    (barrier,) = stage.target.barriers(stage.owner, "g", 1)
     assert isinstance(barrier, Barrier)
     assert barrier.steps == ran.done
     assert bool(ran.done["take"].before.rows) == undo
@@ -133,7 +133,7 @@ def test_a_check_that_says_no_leaves_nothing(stage: Stage, at: str, undo: bool) 
     with pytest.raises(No):
         stage.target.run_segment(stage.owner, made, Between({"give": give_what_is_left}, no))
     assert accounts(stage) == ACCOUNTS
-    assert stage.target.barriers(stage.owner, [("g", 1)]) == []
+    assert stage.target.barriers(stage.owner, "g", 1) == []
     assert isinstance(stage.target.run_segment(stage.owner, made, Between({"give": give_what_is_left})), Ran)
 
 

@@ -253,7 +253,7 @@ def test_another_life_or_definition_has_its_own_barrier_rows(stage: Stage) -> No
         assert isinstance(found, Done)
         assert not stage.again
     assert accounts(stage)[0][2] == 13
-    rows = stage.target.barriers(stage.owner, [("g", 1), ("g", 2)])
+    rows = [row for life in (1, 2) for row in stage.target.barriers(stage.owner, "g", life)]
     assert {(row.id.life, row.id.definition, row.op, row.void) for row in rows} == {
         (1, "hash", "do", False), (2, "hash", "do", False), (1, "other", "do", False),
     }  # fmt: skip
@@ -266,7 +266,7 @@ def test_old_barrier_rows_of_groups_that_are_over_are_removed(stage: Stage) -> N
         assert isinstance(stage.ran(work._replace(id=work.id._replace(group=group))), Done)
 
     def left() -> set[str]:
-        return {row.id.group for row in stage.target.barriers(stage.owner, [("old", 1), ("open", 1), ("new", 1)])}
+        return {group for group in ("old", "open", "new") if stage.target.barriers(stage.owner, group, 1)}
 
     assert stage.target.forget(stage.owner, 1, 3600, {"open"}, 10) == 0
     schema, ago = ("main", "at - 4000") if stage.room.dialect == "sqlite" else ("strandline", "at - interval '4000 s'")
@@ -295,7 +295,7 @@ def test_a_refused_statement_changes_nothing_and_leaves_no_barrier(stage: Stage,
     assert isinstance(found, Failed)
     assert found.reason == "statement"
     assert accounts(stage) == ACCOUNTS
-    assert stage.target.barriers(stage.owner, [("g", 1)]) == []
+    assert stage.target.barriers(stage.owner, "g", 1) == []
 
 
 @pytest.mark.req("G56", "S32")
@@ -444,7 +444,7 @@ def test_a_key_of_several_columns_and_odd_names(stage: Stage) -> None:
 def test_barrier_rows_of_one_step_are_told_from_anothers(stage: Stage) -> None:
     stage.done("UPDATE account SET amount = 1 WHERE id = 1")
     stage.undo()
-    rows = stage.target.barriers(stage.owner, [("g", 1)])
+    rows = stage.target.barriers(stage.owner, "g", 1)
     assert sorted((row.id, row.op, not row.steps) for row in rows) == [
         (StepId("g", 1, "hash", "s0"), "do", False),
         (StepId("g", 1, "hash", "s0"), "undo", True),

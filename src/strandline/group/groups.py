@@ -56,7 +56,6 @@ from strandline.group.statements.api import Held
 from strandline.group.stored_plan import planned_again
 from strandline.group.submitting import Submitter
 from strandline.group.target import Barrier, SqlTarget
-from strandline.group.targets.sql import SqlRefused as StatementRefused
 from strandline.journal import checks
 from strandline.journal.journal import Journal
 from strandline.log.api import Log
@@ -235,8 +234,8 @@ class Groups:
                 continue
             try:
                 target, owner = cast(SqlTarget, self.targets.target(name)), self.targets.owner(name)
-                found += target.barriers(owner, [(history.id, history.life)], BARRIERS_S)
-            except (StrandlineError, StatementRefused) as error:
+                found += target.barriers(owner, history.id, history.life, BARRIERS_S)
+            except StrandlineError as error:
                 _logger.info("barrier rows of %s are not to be seen: %s", name, error)
         seen(history, found, self.clock())
         return history

@@ -160,6 +160,10 @@ class Failed(NamedTuple):
     step: str = ""
     """The step of a segment that failed."""
 
+    @classmethod
+    def too_many(cls, rows_max: int) -> Failed:
+        return cls("too_large", f"more than rows_max rows, {rows_max:,}")
+
 
 class Ran(NamedTuple):
     """The segment is done."""
@@ -262,8 +266,8 @@ class SqlTarget(TargetDatabase, Protocol):
     def void(self, owner: Owner, segment: StepId, fence: int) -> bool:
         """Keep a segment that has not run from ever running. Return false if it ran, and is to be undone."""
 
-    def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]], timeout_s: float = 30.0) -> list[Barrier]:
-        """Return all barrier rows of these groups (id, life)."""
+    def barriers(self, owner: Owner, group: str, life: int, timeout_s: float = 30.0) -> list[Barrier]:
+        """Return all barrier rows of a group."""
 
     def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
         """Remove the barrier rows of groups that are over, if one of a group's rows is of this age. Return the number

@@ -172,7 +172,9 @@ class _ChangePlanner:
 
     def _rows(self) -> Iterable[RowSet]:
         table, kind = self._table, self._statement.kind
-        written = set(table.names if kind in ("insert", "delete") else self._sets)
+        # What a column is computed from is not told: an UPDATE may write each of these.
+        computed = [column.name for column in table.columns if column.generated]
+        written = set(table.names if kind in ("insert", "delete") else (*self._sets, *computed))
         if self._reaches_further():
             yield RowSet(None, writes=True)
         elif self._shares_unique(written):

@@ -98,7 +98,7 @@ class CqlSteps(ABC):
         asked = bound(plan.statement.template, values, "cassandra", limits.rows_max)
         rows, described = self.asked(asked, limits)
         if len(rows) > limits.rows_max:
-            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
+            return Failed.too_many(limits.rows_max)
         told = plan.statement.columns
         names = told if told is not None and len(told) == len(described) else ("",) * len(described)
         columns = tuple(name or column for name, (column, _) in zip(names, described, strict=True))
@@ -120,7 +120,7 @@ class CqlSteps(ABC):
         kinds = [kind for _, kind in described[: len(plan.table.key)]]
         keys = self._keys(plan, step.values, kinds, limits.rows_max)
         if keys is None or len(rows) > limits.rows_max:
-            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
+            return Failed.too_many(limits.rows_max)
         size, cells = len(plan.columns), len(plan.columns) - len(plan.table.key)
         if any(_mixed(ttl) for row in rows for ttl in row[size + cells :]):
             return Failed("statement", "elements of a collection have TTLs of their own: they cannot be put back")

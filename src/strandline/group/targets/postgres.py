@@ -150,7 +150,7 @@ class PostgresTarget(SqlSteps):
         return self._pool.translated(error, doing)
 
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
-        server = self._reading(server_facts)
+        server = self._ours(lambda: self._reading(server_facts))
         check_server(server, self.name, accept_power_loss=self._settings.accept_power_loss)
         return super().own(history_id, stream, shared=shared)
 
@@ -378,7 +378,7 @@ def _queried(
     told = found[len(before) + (len(sent) > 1)]
     rows = told.rows()
     if len(rows) > rows_max:
-        raise SqlRefused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
+        raise SqlRefused(Failed.too_many(rows_max))
     return Rows(told.columns(), tuple(rows))
 
 

@@ -13,7 +13,7 @@ inserted or removed is compared whole. Values are compared as they are encoded: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import orjson
@@ -53,17 +53,18 @@ def place(key: Sequence[Any]) -> bytes:
 def restoration(
     before: Image,
     after: Image,
-    current: Callable[[Row], Row | None],
+    current: Mapping[bytes, Row | None],
     changed: Sequence[str],
     on_conflict: OnConflict,
 ) -> Restoration:
-    """Return what to do to each row; with `fail`, conflicts mean that nothing is to be done at all."""
+    """Return what to do to each row; with `fail`, conflicts mean that nothing is to be done at all. `current`: the rows
+    as they are, by `place`."""
     compared = [number for number, name in enumerate(before.columns or after.columns) if name in changed]
     olds, news = _by_key(before), _by_key(after)
     made = Restoration([], [])
     for key in keys_of(before, after):
         old, new = olds.get(place(key)), news.get(place(key))
-        now = current(key)
+        now = current.get(place(key))
         whole = old is None or new is None
         if _same(now, old, compared, whole):
             continue

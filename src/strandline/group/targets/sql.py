@@ -433,7 +433,7 @@ class SqlSteps(ABC):
 
     def _check_size(self, rows: Sequence[Row], limits: Limits) -> None:
         if len(rows) > limits.rows_max:
-            raise SqlRefused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
+            raise SqlRefused(Failed.too_many(limits.rows_max))
         if len(orjson.dumps(rows)) > limits.image_bytes_max:
             raise SqlRefused(Failed("too_large", f"an image of more than image_bytes_max, {limits.image_bytes_max:,}"))
 
@@ -468,8 +468,9 @@ class SqlSteps(ABC):
         """Return the steps that are undone already; None if the segment never ran, and never will."""
         if self._voided(changes, owner, segment.id, segment.fence):
             return None
-        ids = [segment.id._replace(step=step.name) for step in segment.steps]
-        return {id_.step for id_ in ids if "undo" in self._gate(changes, owner, id_, segment.fence)}
+        found = self._barriers(changes, owner, segment.id.group, segment.id.life)
+        names = {step.name for step in segment.steps}
+        return {one.id.step for one in found if one.op == "undo" and one.id.definition == segment.id.definition} & names
 
     def _undo_steps(
         self, changes: Changes, gate: tuple[Owner, StepId, int], left: Sequence[TargetStep],
@@ -505,8 +506,8 @@ class SqlSteps(ABC):
         if table is None:
             return NotUndone(f"{name} is not there any more")
         plan = plan._replace(columns=done.before.columns, table=table)
-        now = self._current(changes, plan, keys_of(done.before, done.after))
-        made = restoration(done.before, done.after, lambda key: now[place(key)], plan.changed, on_conflict)
+        keys = keys_of(done.before, done.after)
+        made = restoration(done.before, done.after, self._current(changes, plan, keys), plan.changed, on_conflict)
         if made.conflicts and on_conflict == "fail":
             return NotUndone("rows were changed by others since", tuple(made.conflicts))
         parts = not {one.name for one in table.columns if not one.generated} <= set(plan.columns)
@@ -531,6 +532,11 @@ class SqlSteps(ABC):
             if left == pending:
                 raise SqlRefused(collided.failed)
             pending = left
+        if made.rows:
+            still = restoration(done.before, done.after, self._current(changes, plan, keys), plan.changed, "overwrite")
+            if wrong := {place(row.key) for row in made.rows} & {place(row.key) for row in still.rows}:
+                what = f"{name}: the row {wrong.pop().decode()} is not as it was after it was put back"
+                raise SqlRefused(Failed("statement", f"{what}: see triggers and rules of this table"))
         kept = tuple(made.conflicts) if on_conflict == "keep_current" else ()
         return Undone(restored=len(made.rows), kept=kept)
 
@@ -594,15 +600,14 @@ class SqlSteps(ABC):
 
     # ------------------------------------------------------------ barrier rows
 
-    def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]], timeout_s: float = 30.0) -> list[Barrier]:
-        def found(changes: Changes) -> list[Barrier]:
-            made = []
-            for group, life in groups:
-                for definition, step, *row in changes.own("group_barriers", (owner.row, group, life)):
-                    made.append(_barrier(StepId(group, life, definition, step), tuple(row)))
-            return made
+    def barriers(self, owner: Owner, group: str, life: int, timeout_s: float = 30.0) -> list[Barrier]:
+        return self._ours(
+            lambda: self.changing(Limits(timeout_s), lambda changes: self._barriers(changes, owner, group, life))
+        )
 
-        return self._ours(lambda: self.changing(Limits(timeout_s), found))
+    def _barriers(self, changes: Changes, owner: Owner, group: str, life: int) -> list[Barrier]:
+        rows = changes.own("group_barriers", (owner.row, group, life))
+        return [_barrier(StepId(group, life, definition, step), row) for definition, step, *row in rows]
 
     def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
         def forgotten(changes: Changes) -> int:
@@ -658,7 +663,7 @@ def _bound(template: Any, values: Mapping[str, Any], dialect: Dialect, limits: L
 def _together(one: Rows, other: Rows, limits: Limits) -> Rows:
     rows = one.rows + other.rows
     if len(rows) > limits.rows_max:
-        raise SqlRefused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
+        raise SqlRefused(Failed.too_many(limits.rows_max))
     return other._replace(rows=rows)
 
 

@@ -253,7 +253,7 @@ class _SqliteChanges:
         return ""
 
     def restore(self, zone: str) -> None:
-        """Do nothing: constraints are checked as they are declared, and rows that collide are tried last."""
+        self._connection.pragma("defer_foreign_keys", True)  # until the transaction ends
 
     def put(self, statement: Bound) -> int:
         try:
@@ -290,7 +290,7 @@ def _within(connection: apsw.Connection, clock: _Clock) -> Iterator[None]:
 def _queried(connection: apsw.Connection, asked: Bound, plan: Plan, rows_max: int) -> Rows:
     rows, description = _execute(connection, asked, rows_max + 1)
     if len(rows) > rows_max:
-        raise SqlRefused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
+        raise SqlRefused(Failed.too_many(rows_max))
     return _rows(rows, description, plan)
 
 
