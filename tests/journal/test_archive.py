@@ -13,12 +13,14 @@ import pytest
 
 import strandline
 from strandline import Event, MissingEvent, points
-from strandline.backup.proving import verify
+from strandline.backup import backup, restore, verify
 from strandline.connect import Strandline
-from strandline.errors import Corrupt, InvalidInput, StrandlineError, Unavailable, Unsupported
+from strandline.errors import Corrupt, InvalidInput, Unavailable, Unsupported
 from strandline.journal.checks import new_id
 from strandline.journal.replay import Wanted, replay_partition
 from strandline.log.api import ActionDraft
+from strandline.query.acceptance import end_of
+from strandline.query.slices import Slices
 from strandline.reconcile.rounds import HereRunner, reconcile_rounds
 from strandline.record import Content, content_digest, encode_header, encode_value
 from strandline.store.archive import PagePlan, archive_plan, archived_to
@@ -28,8 +30,9 @@ from strandline.testing import carry
 from strandline.testing.archive import archive_here
 from strandline.values.actions import Append
 from strandline.values.heads import Head
-from strandline.values.keys import key_partition
+from strandline.values.keys import key_partition, slice_of
 from strandline.values.payloads import JSON
+from strandline.values.ranges import Range
 from tests.journal.worlds import last_write_wins, world
 
 STORES = ("memory", "sqlite", "postgresql", "last_write_wins")
@@ -446,6 +449,47 @@ def test_what_leaves_under_a_query_stops_it(s: Strandline, tmp_path: Path) -> No
     assert len(shown) < 30
 
 
+@pytest.mark.req("P105", "J114")
+def test_a_build_reads_the_archive_in_the_order_of_time(
+    s: Strandline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from strandline.store import archive
+
+    monkeypatch.setattr(archive, "ORDER_BYTES", 2000)
+    some_events(s)
+    to = line(s)
+    slices = Slices(s.store, "order", Range(0, 1023))
+    expected = list(slices.rows(end_of(-1), to, 10))
+    middle = expected[len(expected) // 2]
+    archive_here(s, tmp_path / "archive", middle.timestamp)
+    assert list(slices.rows_with_archive(end_of(-1), to, 10)) == expected, "a part of it"
+
+    def die(name: str) -> None:
+        if name == "removal.the_time_is_kept":
+            raise Killed
+
+    with told(die), pytest.raises(Killed):
+        archive_here(s, tmp_path / "archive", to)
+    assert list(slices.rows_with_archive(end_of(-1), to, 10)) == expected, "in both places"
+    archive_here(s, tmp_path / "archive", to)
+    assert list(slices.rows_with_archive(end_of(-1), to, 10)) == expected
+    assert list(slices.rows_with_archive(end_of(middle.timestamp), to, 10)) == [
+        row for row in expected if row.timestamp > middle.timestamp
+    ]
+    some = Slices(s.store, "order", Range(100, 600))
+    assert list(some.rows_with_archive(end_of(-1), middle.timestamp, 10)) == [
+        row for row in expected if 100 <= slice_of(row.key) <= 600 and row.timestamp <= middle.timestamp
+    ]
+    s.journal.append(KEYS[0], [Event("Later", 1)])
+    s.journal.delete(KEYS[3], to=3)
+    carry(s)
+    now = list(slices.rows_with_archive(end_of(-1), s.strandline(), 10))
+    assert [row.key for row in now if row.timestamp >= to] == [KEYS[0]]
+    assert [row for row in now if row.timestamp < to] == [
+        row for row in expected if row.key != KEYS[3] or row.seq_nr > 3
+    ]
+
+
 # ---------------------------------------------------------------- replays
 
 
@@ -511,5 +555,33 @@ def test_reconcile_and_verify_do_not_miss_what_is_archived(tmp_path: Path) -> No
     report = verify(url)
     assert report.damaged == 0, report.damages
     shutil.rmtree(folder)
-    with strandline.connect(url) as s, pytest.raises(StrandlineError):
+    with strandline.connect(url) as s, pytest.raises(Unavailable):
         findings(s)
+
+
+@pytest.mark.req("J120")
+def test_a_restored_journal_reads_the_archive_and_goes_on_in_a_copy(tmp_path: Path) -> None:
+    url, other, folder = f"sqlite:{tmp_path}/shop", f"sqlite:{tmp_path}/restored", tmp_path / "archive"
+    with strandline.connect(url) as s:
+        some_events(s)
+        archive_here(s, folder, line(s))
+        before = {key: list(s.journal.read(key)) for key in KEYS}
+    backup(tmp_path / "backup", url)
+    assert not list((tmp_path / "backup").rglob("*.parquet"))
+    restore(tmp_path / "backup", other)
+    assert verify(other).damaged == 0
+    with strandline.connect(other) as s:
+        assert {key: list(s.journal.read(key)) for key in KEYS} == before
+        s.journal.append(KEYS[0], [Event("Later", 1)])
+        with pytest.raises(InvalidInput) as refused:
+            archive_here(s, folder, line(s))
+        assert refused.value.code == "archive_path"
+        shutil.copytree(folder, tmp_path / "copy")
+        archive_here(s, tmp_path / "copy", line(s))
+        assert stored(s, KEYS[0]) == []
+        assert [event.payload for event in s.journal.read(KEYS[0])][-1] == 1
+        assert list(s.journal.read(KEYS[0]))[:-1] == before[KEYS[0]]
+    with strandline.connect(url) as s:
+        s.journal.append(KEYS[0], [Event("Another", 2)])
+        archive_here(s, folder, line(s))
+        assert [event.payload for event in s.journal.read(KEYS[0])][-1] == 2

@@ -22,6 +22,7 @@ from strandline.connect import Strandline
 from strandline.pipeline import project, rebuild, spark_host
 from strandline.projection import host
 from strandline.projection.definition import Projection
+from strandline.testing.archive import archive_here
 
 KEYS = [Key("order", str(number)) for number in range(12)]
 
@@ -168,6 +169,25 @@ def test_a_build_whose_workers_are_killed_goes_on_there(
     done = rebuild(url, totals(new, 2, save_after=5, dies=dies), ranges=2, spark=spark)
     assert done.state == "ready"
     assert dies.read_text().endswith("*0")
+    check_exactly_once(s, new)
+
+
+@pytest.mark.req("P105", "J114")
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)  # what is tested here is Spark's
+def test_a_build_is_complete_where_events_left_for_an_archive(
+    url: str, s: Strandline, table: Table, new: Table, spark: Any, tmp_path: Path
+) -> None:
+    """And the projection that has had them goes on."""
+    fill(s, 2)
+    with running(s, totals(table)):
+        until(lambda: caught_up(s))
+    assert archive_here(s, tmp_path / "archive", s.strandline() + 1).removed == len(everything(s))
+    fill(s, 1)
+    with running(s, totals(table)):
+        until(lambda: caught_up(s))
+    check_exactly_once(s, table)
+    assert rebuild(url, totals(new, 2), ranges=2, spark=spark).state == "ready"
+    assert len(new.rows()) == len(everything(s))
     check_exactly_once(s, new)
 
 

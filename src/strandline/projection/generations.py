@@ -13,7 +13,7 @@ finds out again what is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from strandline.errors import Conflict
@@ -21,6 +21,8 @@ from strandline.points import reached
 from strandline.projection.layout import RangeRow
 from strandline.projection.offset_store import READY, RETIRED, SERVING, SWITCHING, OffsetStore, ProjectionRow
 from strandline.projection.offsets import KeyRow
+from strandline.query.acceptance import Place
+from strandline.query.query_row import QueryRow
 from strandline.query.slices import Slices
 from strandline.rows import Pointer
 from strandline.sql.api import Transaction
@@ -52,6 +54,12 @@ class BoundedSlices(Slices):
         with self._offsets.database.read() as tx:
             done = self._offsets.done(tx, self._offsets.serving(tx, self._name))
         return min(super().bound(pointers), *done[self.range.lo : self.range.hi + 1])
+
+    def rows(self, after: Place, to: int, page_size: int, *, bodies: bool = True) -> Iterator[QueryRow]:
+        """Return rows of store and archive: what the serving generation has done may have left the store since."""
+        return (
+            self.rows_with_archive(after, to, page_size) if bodies else super().rows(after, to, page_size, bodies=False)
+        )
 
     def newest(self, pointers: Sequence[Pointer]) -> int:
         """Wherever the bound is: a build saves each place that it has come to."""

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
 from itertools import repeat, starmap
 from typing import Any
 
 from strandline.clock import time_text
 from strandline.errors import MissingEvent, shown
 from strandline.points import reached
-from strandline.query.acceptance import Last, Place, StoreFacts
+from strandline.query.acceptance import Last, Place, StoreFacts, end_of
 from strandline.query.feed import PAGE_BYTES, FeedPage
 from strandline.query.look_back import LookedBack, head_of, journal_of, look, look_back
 from strandline.query.query_row import QueryRow, place_of
 from strandline.rows import Pointer
 from strandline.store.api import RowPage, Store
-from strandline.store.archive import page_of_life
-from strandline.store.scans import SLICE_PLACES, SLICE_ROWS, Asked, Scan, scan_each
+from strandline.store.archive import ArchiveNote, page_of_life
+from strandline.store.scans import SLICE_PLACES, SLICE_ROWS, Asked, Scan, look_at_all, scan_each
 from strandline.values.events import Life
 from strandline.values.heads import Head
-from strandline.values.keys import slice_of
+from strandline.values.keys import key_partition, slice_of
 from strandline.values.ranges import Range
 from strandline.values.tuples import new_tuple
 
@@ -70,6 +71,54 @@ class Slices:
     def reader(self, page_size: int, *, bodies: bool = True) -> SliceReader:
         """Return a reader of pages of one partition's rows."""
         return SliceReader(self, page_size, SLICE_ROWS if bodies else SLICE_PLACES)
+
+    def rows_with_archive(self, after: Place, to: int, page_size: int) -> Iterator[QueryRow]:
+        """The same, with those that left the store for the archive, from its files."""
+        note = self.store.archive.note()
+        if note is not None and after < end_of(end := min(to, note.before - 1)):
+            kept: dict[tuple[str, int], int] = {}  # of lives that are in both places, up to where the files are taken
+            files = self._of_files(after, end, kept)
+            yield from merge(files, self._beside_files(after, end, page_size, note, kept), key=place_of)
+            after = end_of(end)
+        if after < end_of(to):
+            yield from Slices.rows(self, after, to, page_size)
+
+    def _of_files(self, after: Place, to: int, kept: dict[tuple[str, int], int]) -> Iterator[QueryRow]:
+        lo, hi = self.range
+        for rows in self.store.archive.in_order(self.entity_type, (lo, hi), after[:2], to):
+            states = self._heads_of([row.key for row in rows])
+            for row in rows:
+                head = states.get(row.key)
+                if head is None or head.life != row.life or row.seq_nr <= head.delete_to:
+                    continue
+                if row.seq_nr > kept.get((row.key, row.life), head.archive_to):
+                    kept.setdefault((row.key, row.life), head.archive_to)
+                    continue
+                yield QueryRow(row.timestamp, row.seq_nr, row.key, row.life, row.prev_seq_nr, row.body, row.digest)
+
+    def _beside_files(
+        self, after: Place, to: int, page_size: int, note: ArchiveNote, kept: dict[tuple[str, int], int]
+    ) -> Iterator[QueryRow]:
+        """Rows of the store that came from no file; an error once more of them leave it meanwhile."""
+        reader, more = SliceReader(self, page_size, SLICE_ROWS, archived=True), True
+        while more:
+            rows, more = reader.page(after, to)
+            now = self.store.archive.note()
+            if now is None or now.before != note.before:
+                raise archived_event(self.entity_type, self.range.lo, (note.before, 0), note.path)
+            if rows:
+                after = place_of(rows[-1])
+            states = self._heads_of([row[2] for row in rows])
+            for row in map(QueryRow._make, rows):
+                head = states.get(row.key)
+                archived = head.archive_to if head is not None and head.life == row.life else 0
+                if row.seq_nr > kept.get((row.key, row.life), archived):
+                    yield row
+
+    def _heads_of(self, keys: Sequence[str]) -> dict[str, Head]:
+        partitions = {key: key_partition(key, self.store.settings.partitions) for key in keys}
+        found = look_at_all(self.store, partitions) if partitions else {}
+        return {key: state for key, (_, state) in found.items() if isinstance(state, Head)}
 
     def place_of(self, row: QueryRow) -> Place:
         """Return where a row stands: what goes on behind it gives it back."""
@@ -129,8 +178,10 @@ class SliceReader:
     on a server in one round trip. Between two pages no statement is open.
     """
 
-    def __init__(self, slices: Slices, page_size: int, scan: Scan) -> None:
+    def __init__(self, slices: Slices, page_size: int, scan: Scan, *, archived: bool = False) -> None:
+        """`archived`: whoever asks reads the archive, too."""
         self._slices, self._scan = slices, scan
+        self._checked = scan is SLICE_ROWS and not archived  # what is read without bodies lies behind the place
         self._share = max(1, 2 * page_size // len(slices.partitions)) if len(slices.partitions) > 1 else page_size
         self._after: Place | None = None
         self._parts: list[_PartitionRows] = []
@@ -143,7 +194,7 @@ class SliceReader:
         wanting = [part for part in self._parts if part.wants(to)]
         if any(not part.rows for part in wanting):
             pages = scan_each(self._slices.store, self._scan, [part.asked() for part in wanting], to)
-            if self._scan is SLICE_ROWS:  # else it is read again, and behind the place
+            if self._checked:
                 self._slices.check_archive(after)
             for part, page in zip(wanting, pages, strict=True):
                 part.add(page, to)

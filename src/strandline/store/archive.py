@@ -17,6 +17,7 @@ are not there.
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +35,7 @@ from strandline.store.api import RowPage, Store
 from strandline.store.archive_files import MANIFEST, ArchivedFile, Manifest, origin_of, read_manifest
 from strandline.store.pages import bytes_of, up_to
 from strandline.values.events import EPOCH, EventRow, bodies
-from strandline.values.heads import Head
+from strandline.values.heads import SEQ_NR_MAX, Head
 from strandline.values.keys import SLICES, slice_of
 from strandline.values.payloads import BYTES, JSON
 
@@ -47,6 +48,9 @@ KEYS_KEPT: Final = 256
 GROUPS_KEPT: Final = 4
 FOOTERS_KEPT: Final = 256
 PAGE: Final = 2000
+BATCH: Final = 64 * 1024
+ORDER_BYTES: Final = 64 * 2**20
+"""So many bytes of events, about, are put into order at a time."""
 MICROSECOND: Final = timedelta(microseconds=1)
 T = TypeVar("T")
 
@@ -319,6 +323,52 @@ class Archive:
                 continue
             yield from self._unswept(lambda manifest, file=file: self._pages_of(manifest, file, slices, after, to))  # type: ignore[misc]
 
+    def in_order(
+        self, entity_type: str, slices: tuple[int, int], after: tuple[int, int], to: int
+    ) -> Iterator[list[EventRow]]:
+        """Yield lists of such events by (timestamp, number, key), behind a place (timestamp, number).
+
+        Files are sorted by key. So the times of a month are looked at first, for the earliest that memory has room for.
+        """
+        months = sorted({file.month for file in self.check().files if _in_month(file.month, after[0] - 1, to)})
+        for month in months:
+            place: tuple[int, int] | None = after
+            while place is not None:
+                rows, place = self._unswept(
+                    lambda manifest, month=month, place=place: self._earliest(  # type: ignore[misc]
+                        [
+                            file.path for file in manifest.files
+                            if (file.entity_type, file.month) == (entity_type, month)
+                            and file.first_slice <= slices[1] and file.last_slice >= slices[0]
+                        ],
+                        slices, place, to,
+                    )
+                )  # fmt: skip
+                yield rows
+
+    def _earliest(
+        self, files: Sequence[str], slices: tuple[int, int], after: tuple[int, int], to: int
+    ) -> tuple[list[EventRow], tuple[int, int] | None]:
+        """The earliest events of some files behind a place, and the place behind which there are more."""
+        times: list[int] = []
+        size = count = 0
+        for file in files:
+            with self._opened(file) as opened:
+                groups = [opened.metadata.row_group(group) for group in range(opened.metadata.num_row_groups)]
+                size, count = size + sum(each.total_byte_size for each in groups), count + opened.metadata.num_rows
+                for batch in opened.iter_batches(batch_size=BATCH, columns=["slice", "time"]):
+                    times += _times(batch.filter(_chosen(batch, slices, after[0] - 1, to)))
+        most = max(1, ORDER_BYTES * count // max(1, size))
+        last = to if len(times) <= most else heapq.nsmallest(most, times)[-1]
+        rows: list[EventRow] = []
+        for file in files:
+            with self._opened(file) as opened:
+                for batch in opened.iter_batches(batch_size=PAGE):
+                    rows += map(event_row, rows_of(batch.filter(_chosen(batch, slices, after[0] - 1, last))))
+        rows = [row for row in rows if (row.timestamp, row.seq_nr) > after]
+        rows.sort(key=lambda row: (row.timestamp, row.seq_nr, row.key))
+        return rows, None if last == to else (last, SEQ_NR_MAX)
+
     def _unswept(self, read: Callable[[Manifest], T]) -> T:
         """Read; a file that a sweep has replaced meanwhile is looked up again."""
         try:
@@ -406,10 +456,18 @@ def _present(manifest: Manifest, file: ArchivedFile) -> ArchivedFile | None:
 def _read(opened: ParquetFile, slices: tuple[int, int], after: int, to: int) -> Iterator[list[EventRow]]:
     with opened:
         for batch in opened.iter_batches(batch_size=PAGE):
-            places = zip(batch.column("slice").to_pylist(), _times(batch), strict=True)
-            wanted = [slices[0] <= number <= slices[1] and after < at <= to for number, at in places]
-            if any(wanted):
-                yield [event_row(row) for row, each in zip(rows_of(batch), wanted, strict=True) if each]
+            if rows := rows_of(batch.filter(_chosen(batch, slices, after, to))):
+                yield list(map(event_row, rows))
+
+
+def _chosen(batch: Any, slices: tuple[int, int], after: int, to: int) -> Any:
+    """Which rows of a batch are of these slices, and have a time above one and up to another."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers, times = batch.column("slice"), batch.column("time").cast(pa.int64())
+    within = pc.and_(pc.greater_equal(numbers, slices[0]), pc.less_equal(numbers, slices[1]))
+    return pc.and_(within, pc.and_(pc.greater(times, after), pc.less_equal(times, to)))
 
 
 def _groups_with(footer: Any, key: bytes) -> Iterator[int]:
