@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, Unpack, cast
 
 from strandline.backends import backend_of
 from strandline.clock import now_us
@@ -33,7 +33,7 @@ from strandline.group.target import TargetDatabase as OpenedTarget
 from strandline.group.targets import open_target
 from strandline.journal.journal import Journal
 from strandline.journal.status import Status, StatusSection, status_of, strandline_of
-from strandline.log.api import Log
+from strandline.log.api import Log, UnfoldedLog
 from strandline.projection.host import Offsets
 from strandline.projection.liveness import FileLockLiveness, HeartbeatLiveness
 from strandline.projection.management import Projections
@@ -83,7 +83,7 @@ class Strandline:
         self._urls = urls
         self._work = work
         self._closed = False
-        _check_pair(log, store, urls)
+        check_pair(log, store, urls)
         self.journal = Journal(log, store, self.settings, clock)
         self.pointer_watch = PointerWatch(store)
         """One look at the pointers for all live queries and projections."""
@@ -332,7 +332,7 @@ def connect(
         found = _find_store(urls.store, checked, clock)
         if found is not None:
             opened.callback(found.close)
-        opened_log = _open_log(urls, checked, clock, found)
+        opened_log = open_log(urls, checked, clock, found)
         opened.callback(opened_log.close)
         opened_store = found or backend_of(urls.store).open_store(urls.store, checked, clock, opened_log)
         opened.callback(opened_store.close)
@@ -374,9 +374,13 @@ def no_work_url() -> Unsupported:
     )
 
 
-def _open_log(urls: Urls, settings: Settings, clock: Callable[[], int] | None, store: Store | None) -> Log:
+def open_log(urls: Urls, settings: Settings, clock: Callable[[], int] | None, store: Store | None) -> Log:
+    """Open the log of a store, or make one where there is no store yet."""
     try:
-        return backend_of(urls.log).open_log(urls.log, settings, clock, create=store is None)
+        log = backend_of(urls.log).open_log(urls.log, settings, clock, create=store is None)
+        if store is not None and not log.exact:
+            cast(UnfoldedLog, log).count_from(store.settings.log_starts)
+        return log
     except SchemaMismatch as error:
         if store is None or error.code != "no_schema":
             raise
@@ -398,7 +402,7 @@ def _find_store(url: Url, settings: Settings, clock: Callable[[], int] | None) -
         return None
 
 
-def _check_pair(log: Log, store: Store, urls: Urls | None) -> None:
+def check_pair(log: Log, store: Store, urls: Urls | None) -> None:
     """Refuse a store beside a log that was replaced, emptied or put back to an older state."""
     stored = store.settings
     if stored.log_id != log.log_id:

@@ -237,7 +237,7 @@ class Unsupported(StrandlineError):
         """
         sqlite_version sqlite_pragma file_system postgres_unsafe kafka_client kafka_topic cassandra_unsafe spark_setup
         clock open_server secret_mode not_shared used_after_fork second_library archive backup standbys
-        roles work_url not_installed
+        roles work_url not_installed repartition
         """.split()
     )
 

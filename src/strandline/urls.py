@@ -166,6 +166,20 @@ def sql_url(field_: str, url: object) -> Url:
     return parsed
 
 
+def log_url(field_: str, url: object) -> Url:
+    """The URL of a log alone; a SQLite one names the file itself."""
+    parsed = _parse(field_, url, LOGS)
+    _check_file(field_, parsed)
+    return parsed
+
+
+def identity(url: Url) -> object:
+    """What tells one database, and schema, from another."""
+    if url.path is not None:
+        return url.path.resolve()
+    return url.hosts, url.name, tuple(sorted(url.parameters.items()))
+
+
 def check_sql_url(field_: str, url: object) -> None:
     """Refuse what is no URL of an SQL database, wherever it may be."""
     _parse(field_, url, SQL)

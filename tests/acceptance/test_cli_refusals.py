@@ -178,15 +178,6 @@ def test_what_new_users_try(argv: list[str], said: str, hint: str, url: str) -> 
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["schema repartition"])
-def test_a_command_that_is_still_to_come(name: str) -> None:
-    answer = call(*name.split(), "--url", "sqlite:x")
-    assert answer.code == 2
-    said, hint = answer.err.splitlines()
-    assert said.startswith(f"error: strandline {name}: comes with a later version")
-    assert "--help`" in hint
-
-
 @pytest.mark.parametrize(
     ("text", "name"),
     [

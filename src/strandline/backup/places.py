@@ -10,7 +10,7 @@ from strandline.connect import parts
 from strandline.errors import SchemaMismatch, Unsupported
 from strandline.settings import Settings
 from strandline.sql.api import Part
-from strandline.urls import Url, Urls
+from strandline.urls import Url, Urls, identity
 
 ORDER: Final = ("projections", "work", "store", "log")
 """What acts on something is copied before it: a copied log has all that the other copies rest on."""
@@ -74,10 +74,3 @@ def there(place: JournalDatabase, settings: Settings) -> JournalDatabase:
         return True
 
     return JournalDatabase(place.url, {kind: part for kind, part in place.parts.items() if is_there(part)})
-
-
-def identity(url: Url) -> object:
-    """Return a value that is the same for URLs of one database and schema."""
-    if url.path is not None:
-        return url.path.resolve()
-    return url.hosts, url.name, tuple(sorted(url.parameters.items()))

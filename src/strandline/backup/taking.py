@@ -19,6 +19,7 @@ from strandline.backup.places import MUST_BE, JournalDatabase, places_of, there
 from strandline.errors import Corrupt, InvalidInput, SchemaMismatch, Unavailable, invalid, unusable
 from strandline.rows import Pointer
 from strandline.settings import Settings
+from strandline.store.next_log import row_number
 from strandline.store.tables import POINTER
 from strandline.urls import urls_of
 
@@ -156,8 +157,9 @@ def _manifest(copied: list[Copied]) -> BackupManifest:
             stored=store_fixed["log_id"],
             given=log_fixed["log_id"],
         )
-    by_partition = {pointer.partition: pointer for pointer in store.pointers}
-    pointers = [by_partition.get(partition, Pointer(partition)) for partition in range(len(log.ends))]
+    first = row_number(int(store_fixed.get("log_nr", "0")), 0)
+    by_partition = {pointer.partition - first: pointer for pointer in store.pointers}
+    pointers = [by_partition.get(number, Pointer(number))._replace(partition=number) for number in range(len(log.ends))]
     for pointer, end in zip(pointers, log.ends, strict=True):
         check_belongs(pointer, end)
     return BackupManifest(

@@ -30,6 +30,7 @@ from strandline.cli import (
     queries,
     reconcile,
     record,
+    repartition,
     schema,
     serve,
     servers,
@@ -37,6 +38,7 @@ from strandline.cli import (
     token,
     work,
 )
+from strandline.cli.elsewhere import of_a_checkout
 from strandline.cli.failure import (
     EXIT_INTERRUPTED,
     of_system,
@@ -45,7 +47,6 @@ from strandline.cli.failure import (
     report_bug,
     usage_error,
 )
-from strandline.cli.later import to_come
 from strandline.cli.masking import forget, refuse_tokens, remember
 from strandline.cli.options import URL_VARIABLE, with_options
 from strandline.cli.output import note, say
@@ -73,8 +74,8 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            if (later := to_come(ctx.command_path, args[0])) is not None:
-                raise later
+            if (elsewhere := of_a_checkout(ctx.command_path, args[0])) is not None:
+                raise elsewhere
             raise unknown("command", args[0], self.list_commands(ctx), seen=f"see `{ctx.command_path} --help`")
         return super().resolve_command(ctx, args)
 
@@ -135,8 +136,8 @@ def app() -> typer.Typer:
     top.add_typer(access, name="token", rich_help_panel="Serve")
     _add(top, "Query", queries.by_tag, queries.by_slices)
     _add(top, "Look after", look.keys)
-    keeping = _group("Show or upgrade the schema of log and store.")
-    _add(keeping, "Look after", schema.show, schema.upgrade, schema.roles)
+    keeping = _group("Show or upgrade the schema of log and store; give the store another log.")
+    _add(keeping, "Look after", schema.show, schema.upgrade, schema.roles, repartition.repartition)
     top.add_typer(keeping, name="schema", rich_help_panel="Look after")
     _add(top, "Look after", backup.backup, backup.restore, backup.verify, doctor.doctor)
     _add(top, "Try", prove.prove, common=False)

@@ -121,7 +121,7 @@ class Groups:
         self.journal, self.log, self.stream, self.settings, self.clock = journal, log, stream, settings, clock
         self.handlers, self._named = dict(handlers), dict(named)
         self._lister = Lister(journal, stream, self.load, carried, clock)
-        self.targets = OpenTargets(targets, open_target, log.log_id, stream)
+        self.targets = OpenTargets(targets, open_target, journal.history_id, stream)
         self.near = InProcess()
         self._submitter = Submitter(journal, stream, settings, self.targets, self._no_handler, self.near)
         self._open_box, self._boxes = boxes, dict[str, Box]()

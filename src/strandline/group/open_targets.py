@@ -56,9 +56,9 @@ class SharedLook(Generic[T]):
 class OpenTargets:
     """Targets of one stream, by name. Any number of threads may use them."""
 
-    def __init__(self, given: Mapping[str, str | Target], open_: TargetOpener, log_id: str, stream: str) -> None:
+    def __init__(self, given: Mapping[str, str | Target], open_: TargetOpener, history_id: str, stream: str) -> None:
         self.given = {name: Target(one) if isinstance(one, str) else one for name, one in given.items()}
-        self._open, self._log_id, self._stream = open_, log_id, stream
+        self._open, self._history_id, self._stream = open_, history_id, stream
         self._lock = Lock()
         self._opened: dict[str, OpenedTarget] = {}
         self._opening = {name: Lock() for name in self.given}
@@ -81,7 +81,7 @@ class OpenTargets:
         with self._lock:
             known = self._owners.get(name)
         if known is None:
-            known = target.own(self._log_id, self._stream, shared=self.given[name].shared)
+            known = target.own(self._history_id, self._stream, shared=self.given[name].shared)
             with self._lock:
                 self._owners[name] = known
         return known

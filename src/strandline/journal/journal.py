@@ -72,6 +72,11 @@ class Journal:
         self._generation = forks.generation
         self._closed = False
 
+    @property
+    def history_id(self) -> str:
+        """What stays the same when another log takes over; a restored copy has another."""
+        return self._store.settings.history_id
+
     # ------------------------------------------------------------ record
 
     def append(
@@ -353,6 +358,8 @@ class Journal:
         if not isinstance(place, (Appended, Deleted, Purged, Marked)):
             allowed = "what append, delete, purge or mark returned"
             raise invalid("offset_foreign", "place", "not a place", allowed=allowed, got=place)
+        if place.offset < self._store.settings.log_starts:  # of a log before this one: all of it was carried
+            return
         if place.partition >= self._log.partitions or place.offset > self._log.newest()[place.partition]:
             got = f"partition {place.partition}, offset {place.offset}"
             raise invalid("offset_foreign", "place", "not in this log", allowed="a place of this log", got=got)

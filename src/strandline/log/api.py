@@ -11,15 +11,15 @@ and a record's timestamp is its clock's time, from which `record.derived` makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from strandline.errors import StrandlineError
 from strandline.fold import Effect, FoldRules
 from strandline.record import Record
 from strandline.values.actions import Action, Place
-from strandline.values.heads import State
+from strandline.values.heads import EndedLife, Head, State
 
 
 class KnownState(NamedTuple):
@@ -138,6 +138,34 @@ class ExactLog(Log, Protocol):
         """Ask for the newest offset of a partition. Within, what is given waits for the answer, and must be called."""
 
 
+KnownKey = tuple[bytes, str | None, Head | EndedLife]
+"""A key by its digest, its name if it lives, and its state."""
+KEYS_A_TIME: Final = 10_000
+
+
+class ReplaceableLog(Log, Protocol):
+    """A log that another one may follow, or that follows another one."""
+
+    @property
+    def follows(self) -> str | None:
+        """The id of the log that it follows."""
+
+    def end_appends(self) -> None:
+        """Refuse all records from now on, of every process: `SchemaMismatch.log_replaced`. Twice is harmless.
+
+        Returns when none is under way any more: nothing is acknowledged beyond `newest` after that.
+        """
+
+    def resume_appends(self) -> None:
+        """Take records again."""
+
+    def begin_after(self, log_id: str, offset: int, timestamp: int, keys: Iterable[KnownKey]) -> None:
+        """Follow a log, with nothing in it yet: offsets and timestamps of all partitions go on above these.
+
+        `keys` are all that the store knows; of one that comes twice the last counts. It may be called again.
+        """
+
+
 class Follower(Protocol):
     """A reader that reads on in all partitions. Used by one thread."""
 
@@ -163,6 +191,9 @@ class UnfoldedLog(Log, Protocol):
 
         Raises only what is known at once, such as `Unavailable.overloaded`; `answered` is not called then.
         """
+
+    def count_from(self, offset: int) -> None:
+        """Give the first record of each partition this offset. Nothing was read, sent or asked before."""
 
     def follow(self, after: Sequence[int], own: Callable[[Record], None]) -> Follower:
         """Follow all partitions, each after its offset.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strandline.errors import MissingEvent, NotFound, invalid
+from strandline.errors import Applied, MissingEvent, NotFound, SchemaMismatch, invalid
 from strandline.record import Record
 
 
@@ -28,6 +28,17 @@ def trimmed_away(partition: int, first: int, last: int) -> MissingEvent:
         partition=partition,
         first=first,
         last=last,
+    )
+
+
+def replaced(where: object, log_id: str | None = None, *, applied: Applied = "no") -> SchemaMismatch:
+    """Return the error for a record that comes when another log has taken over, or will in a moment."""
+    return SchemaMismatch(
+        f"{where} takes no records: another log takes over from it, by `strandline schema repartition`",
+        code="log_replaced",
+        hint="connect with the new log's URL; a change that was broken off: start it again, or take it back (--undo)",
+        applied=applied,
+        stored=log_id,
     )
 
 

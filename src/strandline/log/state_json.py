@@ -25,6 +25,13 @@ def state_text(state: Head | EndedLife) -> str:
     return orjson.dumps((*state[:-2], *remembered_values(state.given, state.generated))).decode()
 
 
+def seeded_head(known: tuple[bytes, str | None, Head | EndedLife]) -> tuple[bytes, str, int | None]:
+    """A key's digest, its state as text, and the digest of that: None where nobody knows the key's name."""
+    digest, key, state = known
+    text = state_text(state)
+    return digest, text, None if key is None else state_digest(key, text)
+
+
 def state_in(text: str | bytes) -> State:
     """Return the state that `state_text` wrote; `DamagedHead` if it is none."""
     try:

@@ -101,14 +101,19 @@ def _pages(
 ) -> Iterator[list[RepairedRow]]:
     """Yield the rows that were listed since the epoch began, partition by partition."""
     revisions, left = orjson.loads(row.revisions), limit
+    # The log may have had another number of partitions then. What was listed since counts from above all of these.
+    then = len(revisions)
+    least = repaired_number(min(revisions, default=0)) - 1
     for partition in partitions:
-        after = repaired_number(revisions[partition] if partition < len(revisions) else 0) - 1
+        after = least
         while left is None or left:
             page = put_back(store, partition, after=after, limit=AT_ONCE if left is None else min(AT_ONCE, left))
             if not page:
                 break
             left = None if left is None else left - len(page)
             after = page[-1].number
+            if then:
+                page = [one for one in page if one.number >= repaired_number(revisions[key_partition(one.key, then)])]
             yield page
 
 

@@ -110,7 +110,8 @@ def wait_for_strandline(watch: PointerWatch, at: object, timeout_s: float | time
     while True:
         pointers = watch.now()
         if timestamp is None and appended is not None:
-            pointer = pointers[appended.partition]
+            # Any pointer is above all offsets of the logs before this one, which may have had more partitions.
+            pointer = pointers[min(appended.partition, len(pointers) - 1)]
             timestamp = pointer.timestamp if pointer.offset >= appended.offset else None
         if timestamp is not None and timestamp <= min(pointer.timestamp for pointer in pointers):
             return True

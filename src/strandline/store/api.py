@@ -41,6 +41,10 @@ class StoreSettings:
     bucket_size: str = "hour"
     history_id: str = ""
     """Made at creation. Another log may take the store over; offsets that others keep are of the same history then."""
+    log_nr: int = 0
+    """How many logs the store was filled from before this one."""
+    log_starts: int = 0
+    """Offsets of this log begin here, above those of the logs before it."""
 
     @property
     def rules(self) -> FoldRules:

@@ -43,6 +43,8 @@ def fixed_in(texts: Mapping[str, str], settings: Settings, log_id: str | None, p
         slices=int(texts["slices"]),
         bucket_size=texts["bucket_size"],
         history_id=texts["history_id"],
+        log_nr=int(texts.get("log_nr", "0")),
+        log_starts=int(texts.get("log_starts", "0")),
     )
     check_fixed("partitions", stored.partitions, partitions)
     check_fixed("partitions", stored.partitions, settings.partitions)

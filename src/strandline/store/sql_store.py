@@ -30,6 +30,7 @@ from strandline.store.correction import Amend, Correction
 from strandline.store.creation import fixed_in
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import ended_in, ended_place, ended_row, head_in, head_row, key_place, state_of
+from strandline.store.next_log import OVER, NextLog, check_at_end, log_is_over, pair, row_number
 from strandline.store.pages import ANY_BYTES, BODY, bytes_of, large_bytes, up_to
 from strandline.store.refusals import check_fence, check_pointer, life_ended, other_event
 from strandline.store.reports import report_in, report_text
@@ -50,9 +51,11 @@ from strandline.store.view_list import packages, views_of
 from strandline.store.views import View, ViewRows, kept, mirrored
 from strandline.values.events import EventRow
 from strandline.values.heads import EndedLife, Head, State
+from strandline.values.keys import key_digest
 from strandline.values.tuples import new_tuple
 
 PART: Final = Part("store", PACKAGE, declared=declared)
+ROWS_AT_ONCE: Final = 5000
 _moment: Final = itemgetter(8, 3)  # timestamp, seq_nr
 _HEAD_AT: Final = len(POINTER.columns) + 1
 """Where the head begins in a row of `look` and `states`: behind the pointer and its digest."""
@@ -78,6 +81,7 @@ class SqlStore:
         self._database = database
         self._leases_of = leases
         self._leases: dict[str, SqlLeases] = {}
+        self._first = row_number(settings.log_nr, 0)
         self._tables = [QUARANTINE, *[table for view in self.views for table in view.tables]]
         self._looked_up = [table for table in self._tables if table.looked_up]
         self.archive = Archive(self)
@@ -107,26 +111,45 @@ class SqlStore:
         return self._pointers(self._database.rows("pointers"))
 
     def _pointers(self, rows: Iterable[Sequence[Any]]) -> list[Pointer]:
-        found = {row[0]: POINTER.read(row) for row in rows}
-        return [found.get(partition) or Pointer(partition) for partition in range(self.settings.partitions)]
+        found = {row[0] - self._first: row for row in rows}
+        return [self._pointer(found.get(partition), partition) for partition in range(self.settings.partitions)]
+
+    def _pointer(self, row: Sequence[Any] | None, partition: int) -> Pointer:
+        """The pointer in a row; one that was never written stands before everything.
+
+        `SchemaMismatch.log_replaced` if another log has taken over.
+        """
+        if row is None or row[0] is None:
+            return Pointer(partition)
+        found: Pointer = POINTER.read(row)
+        if found.offset == OVER:
+            raise log_is_over(self.settings.log_id)
+        return found._replace(partition=partition) if self._first else found
+
+    def _stored(self, pointer: Pointer) -> Sequence[Any]:
+        """The row of a pointer."""
+        return POINTER.stored(pointer._replace(partition=self._first + pointer.partition) if self._first else pointer)
 
     def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
         if len(keys) == 1 and not followed:
             (key,) = keys
-            (row,) = self._database.rows("look", (partition, *key_place(key), *ended_place(key)), often=True)
+            place = (self._first + partition, *key_place(key), *ended_place(key))
+            (row,) = self._database.rows("look", place, often=True)
             state = _state(row)
-            return KeyStates(_pointer(row, partition), {} if state is None else {key: state})
+            return KeyStates(self._pointer(row, partition), {} if state is None else {key: state})
         if not keys:
             return KeyStates(self.pointers()[partition], {})
         places = [(*key_place(key), *ended_place(key)) for key in keys]
         if self._database.dialect == "postgres" and not (followed and self._looked_up):
-            return _look(self._database.many("states", places, partition), partition)  # one round trip
+            rows_ = self._database.many("states", places, self._first + partition)  # one round trip
+            return KeyStates(self._pointer(rows_[0], partition), _states(rows_))
         with self._database.read() as tx:
             if self._database.dialect == "postgres":
-                look = _look(tx.many("states", places, partition), partition)
+                rows_ = tx.many("states", places, self._first + partition)
+                look = KeyStates(self._pointer(rows_[0], partition), _states(rows_))
             else:
-                look = _look(tx.many("states", places), partition)
-                look = look._replace(pointer=self._pointers(tx.rows("pointers"))[partition])
+                states = _states(tx.many("states", places))
+                look = KeyStates(self._pointers(tx.rows("pointers"))[partition], states)
             rows: dict[str, dict[Table, list[Any]]] = {key: {} for key in followed}
             for table in self._looked_up:
                 for values in tx.many(_named(table, f"look_{table.name}"), [(key,) for key in followed]):
@@ -250,7 +273,7 @@ class SqlStore:
         heads = [METAJOURNAL.stored(head_row(key, head)) for key, head in change.heads]
         rows = {table: list(map(table.stored, some)) for table, some in change.rows.items()}
         with self._database.write() as tx:
-            found = _locked(tx, new.partition)
+            found = self._locked(tx, new.partition)
             check_fence(found.fence, new.fence)
             check_pointer(found, seen)
             if new.offset <= found.offset:  # all of it is there
@@ -263,7 +286,7 @@ class SqlStore:
                 tx.many(_named(table, f"put_{table.name}"), some)
             putting.clear()
             tx.many("put_metajournal", heads)
-            tx.execute("set_pointer", POINTER.stored(new._replace(revision=found.revision + 1)))
+            tx.execute("set_pointer", self._stored(new._replace(revision=found.revision + 1)))
 
     def _remove(self, tx: Transaction, change: Change) -> None:
         segments = [
@@ -290,9 +313,52 @@ class SqlStore:
 
     def _raise_fence(self, tx: Transaction, fence: int) -> None:
         pointers = self._pointers(tx.rows("lock_pointers"))
-        tx.each("set_pointer", [POINTER.stored(pointer._replace(fence=fence)) for pointer in pointers])
+        tx.each("set_pointer", [self._stored(pointer._replace(fence=fence)) for pointer in pointers])
+
+    # ------------------------------------------------------------ another log
+
+    def go_on_from(self, new: NextLog, newest: Sequence[int], fence: int) -> None:
+        """Pair the store with another log, if all of the old one is in it, under the pipeline's lease.
+
+        This object is for the old log: open the store anew.
+        """
+        with self._database.write() as tx:
+            found = self._pointers(tx.rows("lock_pointers"))
+            for pointer in found:
+                check_fence(pointer.fence, fence)
+            check_at_end(found, newest)
+            tx.take_long()
+            pair(tx, self.settings, found, new)
+
+    def log_now(self) -> str:
+        """Return the id of the log that the store is filled from at this moment."""
+        ((log_id,),) = self._database.rows("log_now")
+        return str(log_id)
+
+    def known_keys(self) -> Iterator[tuple[bytes, str | None, Head | EndedLife]]:
+        """Yield digest, name and state of each key: of purged ones, whose names nobody has, before those that live.
+
+        The store must stand still meanwhile.
+        """
+        for row in self._each(ENDED):
+            ended = ENDED.read(row)
+            yield ended.key_digest, None, ended_in(ended)
+        for row in self._each(METAJOURNAL):
+            head = METAJOURNAL.read(row)
+            yield key_digest(head.key), head.key, head_in(head)
+
+    def _each(self, table: Table) -> Iterator[Sequence[Any]]:
+        """All rows of a table, with their digests, by their places."""
+        rows = self._database.rows(f"first_{table.name}", (ROWS_AT_ONCE,))
+        while rows:
+            yield from rows
+            rows = self._database.rows(f"next_{table.name}", (ROWS_AT_ONCE, *table.place_of(rows[-1])))
 
     # ------------------------------------------------------------ corrections
+
+    def _locked(self, tx: Transaction, partition: int) -> Pointer:
+        rows = tx.rows("lock_pointer", (self._first + partition,))
+        return self._pointer(rows[0] if rows else None, partition)
 
     @contextmanager
     def correct(
@@ -303,7 +369,7 @@ class SqlStore:
     def _amend(self, fence: int | None, seen: Pointer, correction: Correction) -> None:
         resolved, remove, replace, head, anew, gone = correction
         with self._database.write() as tx:
-            found = _locked(tx, seen.partition)
+            found = self._locked(tx, seen.partition)
             check_fence(found.fence, found.fence if fence is None else fence)
             check_pointer(found, seen)
             tx.each("remove_journal_row", map(JOURNAL.place_of, [*remove, *replace]))
@@ -317,7 +383,7 @@ class SqlStore:
             tx.many("put_metajournal", [METAJOURNAL.stored(head_row(*head))] if head is not None else [])
             if resolved is not None:
                 tx.execute("remove_quarantine_row", (seen.partition, resolved))
-            tx.execute("set_pointer", POINTER.stored(found._replace(revision=found.revision + 1)))
+            tx.execute("set_pointer", self._stored(found._replace(revision=found.revision + 1)))
 
     # ------------------------------------------------------------ the archive
 
@@ -331,20 +397,20 @@ class SqlStore:
 
     def mark_archived(self, partition: int, ends: Sequence[ArchivedTo], at: int) -> None:
         with self._database.write() as tx:
-            _locked(tx, partition)
+            self._locked(tx, partition)
             tx.many("mark_archived", [(*key_place(key), life, archive_to) for key, life, archive_to in ends])
 
     def remove_archived(self, partition: int, rows: Sequence[ArchivedPlace]) -> None:
         with self._database.write() as tx:
-            _locked(tx, partition)
+            self._locked(tx, partition)
             tx.many("remove_archived", [(*row[:4], row.digest) for row in rows])
 
     # ------------------------------------------------------------ snapshots
 
     def save(self, row: SnapshotRow, partition: int) -> None:
         with self._database.write() as tx:
-            _locked(tx, partition)  # no purge comes in between
-            (found,) = tx.rows("look", (partition, *key_place(row.key), *ended_place(row.key)))
+            self._locked(tx, partition)  # no purge comes in between
+            (found,) = tx.rows("look", (self._first + partition, *key_place(row.key), *ended_place(row.key)))
             state = _state(found)
             if state is not None and row.life < state.life + isinstance(state, EndedLife):
                 raise life_ended(row.key, row.life)
@@ -407,16 +473,9 @@ def _named(table: Table, name: str) -> str:
     return name if table.package == PACKAGE else f"{table.package}/{name}"
 
 
-def _pointer(row: Sequence[Any] | None, partition: int) -> Pointer:
-    """Return the pointer in a row; one that was never written stands before everything."""
-    return Pointer(partition) if row is None or row[0] is None else POINTER.read(row)
-
-
-def _look(rows: Sequence[Any], partition: int) -> KeyStates:
-    states: dict[str, State] = {
-        row[_KEY_AT]: state for row in rows if row[_KEY_AT] is not None and (state := _state(row)) is not None
-    }
-    return KeyStates(_pointer(rows[0], partition), states)
+def _states(rows: Sequence[Any]) -> dict[str, State]:
+    """Return the states in rows of `states`, by key."""
+    return {row[_KEY_AT]: state for row in rows if row[_KEY_AT] is not None and (state := _state(row)) is not None}
 
 
 def _state(row: Sequence[Any]) -> State:
@@ -426,11 +485,6 @@ def _state(row: Sequence[Any]) -> State:
     if row[_SEQ_NR_AT] is not None:
         head = head_in(METAJOURNAL.read(row[_HEAD_AT : _DIGEST_AT + 1]), *row[_DIGEST_AT + 1 : _ENDED_AT])
     return state_of(head, ended)
-
-
-def _locked(tx: Transaction, partition: int) -> Pointer:
-    rows = tx.rows("lock_pointer", (partition,))
-    return _pointer(rows[0] if rows else None, partition)
 
 
 def _absent(tx: Transaction, events: Sequence[EventRow]) -> list[EventRow]:

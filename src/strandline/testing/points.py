@@ -1,4 +1,4 @@
-"""Ends or pauses this process at a named point of an event group: between two durable writes.
+"""Ends or pauses this process at a named point of an event group, or of a change of logs: between two durable writes.
 
 kill_at("step.done", 2)       # the second time that a step is done in its target, and not yet recorded
 """
@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from threading import Lock
 
-from strandline import points
-from strandline.group.points import POINTS
+from strandline import points, repartition
+from strandline.group import points as group
 
 __all__ = ["POINTS", "at", "clear", "kill_at"]
+
+POINTS = group.POINTS
+ALL = (*group.POINTS, *repartition.POINTS)
 
 
 def kill_at(point: str, time: int = 1) -> None:
@@ -24,8 +27,8 @@ def kill_at(point: str, time: int = 1) -> None:
 
 def at(point: str, act: Callable[[], object], time: int = 1) -> None:
     """Do something at a point, in the thread that comes there."""
-    if point not in POINTS:
-        raise ValueError(f"there is no point {point!r}; there are: {', '.join(POINTS)}")
+    if point not in ALL:
+        raise ValueError(f"there is no point {point!r}; there are: {', '.join(ALL)}")
     passed: Counter[str] = Counter()
     lock = Lock()
 

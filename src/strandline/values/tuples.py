@@ -1,8 +1,19 @@
-"""Make named tuples by the hundred thousand."""
+"""Make named tuples by the hundred thousand; take many things some at a time."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 new_tuple: Final = tuple.__new__
 """`new_tuple(Place, (1, 2, 3))` makes a named tuple in a third of the time that its own constructor takes."""
+
+
+def in_runs(many: Iterable[T], most: int) -> Iterator[list[T]]:
+    """Yield them in their order, at most so many at a time."""
+    left = iter(many)
+    while some := list(islice(left, most)):
+        yield some

@@ -49,8 +49,9 @@ class OutOfRange(NotFound):
 class PartitionReader:
     """A consumer, and its position. Used by one thread at a time."""
 
-    def __init__(self, config: Config, topic: str, report: BrokerReport) -> None:
-        self._topic, self._report = topic, report
+    def __init__(self, config: Config, topic: str, report: BrokerReport, starts: int) -> None:
+        """`starts` is the offset of the topic's first record for everybody else; here alone Kafka's own are used."""
+        self._topic, self._report, self._starts = topic, report, starts
         self._consumer = Consumer(config)
         self._ahead: list[Message] = []  # taken from the library, not yet given, in reverse
         self.partition = -1
@@ -78,7 +79,7 @@ class PartitionReader:
                 refresh(self._consumer, self._topic)
                 time.sleep(RETRY_S)
             else:
-                return first, end
+                return first + self._starts, end + self._starts
 
     def read(
         self,
@@ -101,12 +102,13 @@ class PartitionReader:
             message = self._next(min(limit - len(records), TAKEN_AT_ONCE))
             if message is None or message.error() is not None:
                 # The end is told once, and may have moved since.
-                self.position = self.position if message is None else max(self.position, message.offset())
+                if message is not None:
+                    self.position = max(self.position, _offset(message) + self._starts)
                 if self.position >= self.bounds(partition, max(0.1, deadline - time.monotonic()))[1]:
                     break
                 self._check_time(deadline)
                 continue
-            record = record_of(message, values and (key is None or message.key() == key))
+            record = record_of(message, values and (key is None or message.key() == key), self._starts)
             size += len(record.value or b"")
             full = bytes_max is not None and size > bytes_max
             if record.offset > to or (records and full):
@@ -123,8 +125,10 @@ class PartitionReader:
     def _seek(self, partition: int, position: int) -> None:
         if (partition, position) == (self.partition, self.position):
             return
+        if position < self._starts:
+            raise OutOfRange(partition)
         self._ahead.clear()
-        self._consumer.assign([TopicPartition(self._topic, partition, position)])
+        self._consumer.assign([TopicPartition(self._topic, partition, position - self._starts)])
         self.partition, self.position = partition, position
 
     def _next(self, wanted: int) -> Message | None:
@@ -168,6 +172,7 @@ class Consumers:
 
     def __init__(self, config: Config, topic: str, report: BrokerReport, *, most: int, timeout_s: float) -> None:
         self._config, self._report = config, report
+        self.starts = 0
         self._topic, self._most, self._timeout_s = topic, most, timeout_s
         self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
         self._changed = Condition(self._lock)
@@ -211,7 +216,7 @@ class Consumers:
                         consumers_max=self._most,
                     )
         try:
-            return PartitionReader(self._config, self._topic, self._report)
+            return PartitionReader(self._config, self._topic, self._report, self.starts)
         except BaseException:
             with self._lock:
                 self._count -= 1
@@ -256,11 +261,14 @@ class TopicFollower:
         partitions: Iterable[int],
         after: Mapping[int, int] | Sequence[int],
         ended: Callable[[], None] | None = None,
+        *,
+        starts: int,
     ) -> None:
-        self._topic, self._report, self._after, self._ended = topic, report, after, ended
+        self._topic, self._report, self._after, self._ended, self._starts = topic, report, after, ended, starts
         self._consumer = Consumer(config)
         self._closed = False
-        self._consumer.assign([TopicPartition(topic, partition, after[partition] + 1) for partition in partitions])
+        places = [TopicPartition(topic, number, max(0, after[number] + 1 - starts)) for number in partitions]
+        self._consumer.assign(places)
 
     def poll(self, timeout_s: float) -> list[tuple[int, RecordPage]]:
         """Return the records that came, by partition. `OutOfRange` if some were trimmed before they could be given."""
@@ -273,12 +281,12 @@ class TopicFollower:
         positions: dict[int, int] = {}
         for message in messages:
             _check(message, self._topic, self._report)
-            partition, offset = message.partition(), message.offset()
+            partition, offset = message.partition(), _offset(message) + self._starts
             if message.error() is not None:
                 positions[partition] = max(positions.get(partition, 0), offset)
                 continue
             if offset > self._after[partition]:
-                records.setdefault(partition, []).append(record_of(message, False))
+                records.setdefault(partition, []).append(record_of(message, False, self._starts))
                 positions[partition] = offset + 1
         return [(partition, RecordPage(records.get(partition, []), end)) for partition, end in positions.items()]
 
@@ -300,8 +308,12 @@ def _check(message: Message, topic: str, report: BrokerReport) -> None:
     raise translated(error, "read the log", topic=topic, report=report)
 
 
-def record_of(message: Message, values: bool) -> Record:
-    """Return a record as it stands in the log. One that is not ours comes as it is."""
+def _offset(message: Message) -> int:
+    return int(message.offset())
+
+
+def record_of(message: Message, values: bool, starts: int) -> Record:
+    """Return a record as it stands in the log, whose first offset is `starts`. One that is not ours comes as it is."""
     header: bytes | None = None
     headers: Sequence[tuple[str, Any]] | None = message.headers()
     if headers is not None:
@@ -311,7 +323,7 @@ def record_of(message: Message, values: bool) -> Record:
     return new_tuple(
         Record,
         (
-            message.partition(), message.offset(), message.timestamp()[1] * 1000,
+            message.partition(), _offset(message) + starts, message.timestamp()[1] * 1000,
             None if key is None else text_of(key), header, message.value() if values else None, None, None, None,
         ),
     )  # fmt: skip

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from threading import Condition, Event, Lock, RLock, Thread
 from typing import Any, Final
+from uuid import uuid4
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -32,6 +33,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from strandline import forks
 from strandline.backends.kafka.client import (
+    ENVELOPE_BYTES,
     HEADER,
     BrokerReport,
     admin_client,
@@ -42,14 +44,14 @@ from strandline.backends.kafka.client import (
     translated,
 )
 from strandline.backends.kafka.consumers import Consumers, OutOfRange, PartitionReader, TopicFollower
-from strandline.backends.kafka.topic import Admin, Topic, check, check_name, grown
+from strandline.backends.kafka.topic import CLOSED_BYTES, Admin, Topic, check, check_name, grown
 from strandline.caller_warnings import caution
 from strandline.errors import NO_JOURNAL, SchemaMismatch, StrandlineError, Unavailable, closed, used_after_fork
-from strandline.log.api import ActionDraft, Answered, Recorded, RecordPage
-from strandline.log.refusals import check_trim, trimmed
-from strandline.record import Record
+from strandline.log.api import ActionDraft, Answered, KnownKey, Recorded, RecordPage
+from strandline.log.refusals import check_trim, replaced, trimmed
+from strandline.record import Record, encode_header
 from strandline.settings import PARTITIONS_DEFAULT, Settings
-from strandline.values.actions import Place
+from strandline.values.actions import Mark, Place
 from strandline.values.tuples import new_tuple
 
 OFFSET_MAX: Final = 2**63 - 2
@@ -106,7 +108,8 @@ class KafkaLog:
         except BaseException:
             Thread(target=self._admin.close, daemon=True).start()  # which waits for a host's name to be looked up
             raise
-        self.log_id, self.partitions = found.id, found.partitions
+        self.log_id, self.partitions, self._replicas = found.id, found.partitions, found.replicas
+        self._starts = 0
         self._newest = [-1] * self.partitions
         self._own_listeners: tuple[Callable[[Record], None], ...] = ()
         self._consumers = Consumers(
@@ -201,6 +204,7 @@ class KafkaLog:
             if offset is None or offset < 0:  # a repeat that a restarted broker has already, and knows no more where
                 answered(None, _unplaced())
                 return
+            offset += self._starts
             if self._own_listeners:
                 kind, time_ms = message.timestamp()
                 if kind == TIMESTAMP_LOG_APPEND_TIME:  # the broker's: what readers will see, too
@@ -210,7 +214,56 @@ class KafkaLog:
             answered(new_tuple(Recorded, (Place(partition, offset, 0), False, None, None)), None)
         else:
             self._broken = self._broken or error.fatal()
+            size = len(message) + len(header or b"")
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and size < ENVELOPE_BYTES:  # which every open topic takes
+                answered(None, replaced(f"topic {self._topic}", self.log_id, applied="unknown"))
+                return
             answered(None, self._translated(error, "append", wrote=True))
+
+    # ------------------------------------------------------------ another log instead
+
+    @property
+    def follows(self) -> None:
+        """A topic does not say what it follows: its store does."""
+        return None
+
+    def count_from(self, offset: int) -> None:
+        """Give the first record of each partition this offset. Nothing was read, sent or asked before."""
+        self._starts = self._consumers.starts = offset
+
+    def begin_after(self, log_id: str, offset: int, timestamp: int, keys: Iterable[KnownKey]) -> None:
+        """Nothing is written: `count_from` is told by the store, and timestamps are counted from its pointers."""
+
+    def end_appends(self) -> None:
+        """Brokers refuse whatever is larger than a byte. Each partition's leader must have heard of it.
+
+        A record that a leader took before may still be on its way to the replicas: who waits for it gives up after
+        `append_timeout_s`, so that is waited for.
+        """
+        self._admin.limit_records(CLOSED_BYTES)
+        deadline = time.monotonic() + self._settings.append_timeout_s
+        for partition in range(self.partitions):
+            while not self._refuses(partition):
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"topic {self._topic}: partition {partition} still takes records", code="timeout",
+                        hint="start it again", partition=partition,
+                    )  # fmt: skip
+        if self._replicas > 1:
+            time.sleep(self._settings.append_timeout_s)
+
+    def resume_appends(self) -> None:
+        self._admin.limit_records(self._settings.append_bytes_max + ENVELOPE_BYTES)
+
+    def _refuses(self, partition: int) -> bool:
+        mark = Mark(None, uuid4().hex)
+        try:
+            self.append([ActionDraft(partition, mark, encode_header(mark))])
+        except SchemaMismatch as error:
+            if error.code != "log_replaced":
+                raise
+            return True
+        return False
 
     # ------------------------------------------------------------ reading
 
@@ -266,7 +319,8 @@ class KafkaLog:
                 self._own_listeners = tuple(listener for listener in self._own_listeners if listener is not own)
 
         config = {**self._consumer_config, **FOLLOWER}
-        follower = TopicFollower(config, self._topic, self._report, range(self.partitions), after, ended)
+        partitions = range(self.partitions)
+        follower = TopicFollower(config, self._topic, self._report, partitions, after, ended, starts=self._starts)
         with self._lock:
             self._own_listeners = (*self._own_listeners, own)
         return follower
@@ -284,7 +338,7 @@ class KafkaLog:
 
     def _offsets(self, spec: OffsetSpec) -> list[int]:
         wanted = {TopicPartition(self._topic, partition): spec for partition in range(self.partitions)}
-        return self._admin.offsets("look at the log", wanted)
+        return [offset + self._starts for offset in self._admin.offsets("look at the log", wanted)]
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         """Wait for a fetch that the broker answers when something comes. A second caller looks every few
@@ -310,7 +364,8 @@ class KafkaLog:
     def _waited(self, after: Mapping[int, int], deadline: float) -> bool:
         if self._waiter is None or self._waiter[0] != after:
             self._end_waiter()
-            follower = TopicFollower({**self._consumer_config, **FOLLOWER}, self._topic, self._report, after, after)
+            config = {**self._consumer_config, **FOLLOWER}
+            follower = TopicFollower(config, self._topic, self._report, after, after, starts=self._starts)
             self._waiter = after, follower
         while (left_s := deadline - time.monotonic()) > 0:
             if self._waiter[1].poll(min(left_s, POLL_S)):
@@ -333,11 +388,11 @@ class KafkaLog:
         place = TopicPartition(self._topic, partition)
         spec = OffsetSpec.for_timestamp(keep_after // 1000)
         (young,) = self._admin.offsets("trim", {place: spec})
-        last = to if young < 0 else min(to, young - 1)
+        last = to if young < 0 else min(to, young + self._starts - 1)
         first = self.oldest()[partition]
         if last < first:
             return 0
-        cut = TopicPartition(self._topic, partition, last + 1)
+        cut = TopicPartition(self._topic, partition, last + 1 - self._starts)
         self._admin.ask(
             "trim", lambda s: self._admin.client.delete_records([cut], request_timeout=s, operation_timeout=s)
         )

@@ -14,7 +14,15 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from strandline.backends.kafka.client import (
     ATTEMPT_S,
@@ -32,6 +40,8 @@ from strandline.settings import Settings
 REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
 SETTLE_S: Final = 5.0
 LOOK_S: Final = 0.05
+CLOSED_BYTES: Final = 1
+"""The largest record of a topic that takes none any more."""
 REFUSED_S: Final = 2.0
 """How long all brokers must have refused us before a first call gives up: one of them may be starting again."""
 
@@ -152,6 +162,12 @@ class Admin:
         values = {name: str(entry.value) for name, entry in config.items()}
         return Topic(self.topic, str(found.topic_id), len(found.partitions), replicas, values)
 
+    def limit_records(self, bytes_max: int) -> None:
+        """Let brokers refuse larger records than this."""
+        entry = ConfigEntry("max.message.bytes", str(bytes_max), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
+        self.ask("limit records", lambda s: self.client.incremental_alter_configs([resource], request_timeout=s))
+
     def create(self, partitions: int, settings: Settings) -> None:
         """Make a topic as it should be; one that somebody else makes at the same moment is as good.
 
@@ -216,7 +232,9 @@ def check(topic: Topic, settings: Settings) -> None:
     kept_ms = int(config.get("retention.ms", "0"))
     _check(topic, "retention.ms", kept_ms == -1 or kept_ms >= retention_ms, f"{retention_ms} or more")
     _check(topic, "retention.bytes", int(config.get("retention.bytes", "-1")) < 0, "-1")
-    _check(topic, "max.message.bytes", int(config.get("max.message.bytes", "0")) >= bytes_least, f"{bytes_least}")
+    bytes_most = int(config.get("max.message.bytes", "0"))
+    if bytes_most > CLOSED_BYTES:  # it takes no records else, while another log takes over
+        _check(topic, "max.message.bytes", bytes_most >= bytes_least, f"{bytes_least}")
     unclean = config.get("unclean.leader.election.enable", "false")
     _check(topic, "unclean.leader.election.enable", unclean == "false", "false")
     if settings.partitions is not None and settings.partitions != topic.partitions:

@@ -12,6 +12,7 @@
     25006: read only                           Unavailable.away             no
     28…, 42501, 3D000: user, rights, database  Unavailable.away             no
     XX001, XX002: corrupted                    Corrupt.digest               no
+    23514: constraint log_replaced             SchemaMismatch.log_replaced  no
     23…: constraint                            Corrupt.conflict             no
     42P01, 42703, 3F000: table, column, schema SchemaMismatch.version       no
     42P07: somebody else's table               SchemaMismatch.foreign_file  no
@@ -27,6 +28,7 @@ import psycopg
 
 from strandline.backends.postgres.round_trips import OTHER_SESSION, TimedOut
 from strandline.errors import Applied, Corrupt, SchemaMismatch, StrandlineError, Unavailable
+from strandline.log.refusals import replaced
 
 Doing = Literal["connect", "read", "write", "commit"]
 
@@ -79,6 +81,8 @@ def outcome_of(
         return Unavailable(message, code="away", hint=_HINTS[state], **facts)
     if state in {"XX001", "XX002"}:
         return Corrupt(message, code="digest", hint="check the server's disk, and restore a backup", **facts)
+    if error.diag.constraint_name == "log_replaced":
+        return replaced(where)
     if state.startswith("23"):
         return Corrupt(
             message,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, Final
@@ -27,10 +27,10 @@ from strandline.backends.postgres import Begun, open_database
 from strandline.backends.postgres.known_ends import KnownEnd, KnownEnds
 from strandline.backends.postgres.notifications import Bell
 from strandline.errors import Corrupt, Unavailable
-from strandline.log.api import ActionDraft, Recorded, RecordPage
+from strandline.log.api import KEYS_A_TIME, ActionDraft, KnownKey, Recorded, RecordPage
 from strandline.log.folding import PartitionEnd, fold_drafts, known_states
 from strandline.log.refusals import check_holes, check_trim, hole, last_older, trimmed
-from strandline.log.state_json import DamagedHead, check_state, state_digest, state_in, state_text
+from strandline.log.state_json import DamagedHead, check_state, seeded_head, state_digest, state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
@@ -40,7 +40,7 @@ from strandline.urls import Url
 from strandline.values.actions import Place
 from strandline.values.heads import State
 from strandline.values.keys import key_digest
-from strandline.values.tuples import new_tuple
+from strandline.values.tuples import in_runs, new_tuple
 
 OFFSET_MAX: Final = 2**63 - 1
 TRIM_CHUNK: Final = 10_000
@@ -88,6 +88,7 @@ class PostgresLog:
             self.partitions = int(found["partitions"])
             check_fixed("partitions", self.partitions, settings.partitions)
             self.rules = rules_in(found, settings)
+            self.follows = found.get("follows")
         except BaseException:
             self._database.close()
             raise
@@ -239,6 +240,27 @@ class PostgresLog:
         transaction.commit(self._database.bind("append", *arrays))
         self._announce()
         return place
+
+    # ------------------------------------------------------------ another log instead
+
+    def end_appends(self) -> None:
+        with self._database.write() as transaction:
+            transaction.execute("resume_appends")  # a constraint that is there already
+            transaction.execute("end_appends")
+
+    def resume_appends(self) -> None:
+        with self._database.write() as transaction:
+            transaction.execute("resume_appends")
+
+    def begin_after(self, log_id: str, offset: int, timestamp: int, keys: Iterable[KnownKey]) -> None:
+        with self._database.write() as transaction:
+            transaction.take_long()
+            transaction.execute("forget_heads")
+            for some in in_runs(map(seeded_head, keys), KEYS_A_TIME):
+                transaction.many("seed_heads", some)
+            for partition in range(self.partitions):
+                transaction.execute("start_partition", (partition, offset, timestamp))
+            transaction.execute("keep_follows", (log_id,))
 
     # ------------------------------------------------------------ reading
 

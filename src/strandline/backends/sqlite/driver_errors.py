@@ -9,6 +9,7 @@
     read-only, cannot open, permission   Unavailable.away             no
     corrupt                              Corrupt.digest               no
     not a database                       SchemaMismatch.foreign_file  no
+    trigger log_replaced                 SchemaMismatch.log_replaced  no
     constraint                           Corrupt.conflict             no
     schema changed under a statement     SchemaMismatch.version       no
     closed by another thread             InvalidInput.closed          no
@@ -24,6 +25,7 @@ from typing import Any, Literal
 import apsw
 
 from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable, closed
+from strandline.log.refusals import replaced
 
 Doing = Literal["read", "write", "commit"]
 
@@ -62,6 +64,8 @@ def outcome_of(
         return Corrupt(f"{path} is damaged: {error}", code="digest", hint=hint, **facts)
     if isinstance(error, apsw.NotADBError):
         return SchemaMismatch(f"{path} is no SQLite database", code="foreign_file", hint="give another path", **facts)
+    if isinstance(error, apsw.ConstraintError) and str(error) == "log_replaced":
+        return replaced(path)
     if isinstance(error, apsw.ConstraintError):
         hint = "nothing was written; if it stays so, restore log and store from one backup"
         return Corrupt(f"another row stands at a place in {path}: {error}", code="conflict", hint=hint, **facts)

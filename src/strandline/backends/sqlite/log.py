@@ -11,7 +11,7 @@ lets other threads have the interpreter: there are few, whatever the number of d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
@@ -38,9 +38,10 @@ from strandline.caller_warnings import caution
 from strandline.clock import now_us
 from strandline.errors import Corrupt
 from strandline.fold import Duplicate, Effect, RefusedAppend, fold
-from strandline.log.api import ActionDraft, Recorded, RecordPage
+from strandline.log.api import KEYS_A_TIME, ActionDraft, KnownKey, Recorded, RecordPage
 from strandline.log.folding import HEAD_DAMAGED, known_states
 from strandline.log.refusals import check_holes, check_trim, last_older, trimmed
+from strandline.log.state_json import seeded_head
 from strandline.log.waiting import Arrivals
 from strandline.points import reached
 from strandline.record import Record
@@ -50,7 +51,7 @@ from strandline.sql.api import Part
 from strandline.sql.steps import check_fixed, rules_in, rules_to_fix
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import Head, State
-from strandline.values.tuples import new_tuple
+from strandline.values.tuples import in_runs, new_tuple
 
 OFFSET_MAX = 2**63 - 1
 UNPLACED_MAX = 128
@@ -84,7 +85,6 @@ class SqliteLog:
         }
         self._database = open_database(path, PART, settings=settings, fixed=fixed, clock=clock, create=create, vfs=vfs)
         self._clock = clock
-        self._heads = SqliteHeads()
         self._ends: list[tuple[int, int]] = []
         self._seq = self._placed = 0
         self._arrivals = Arrivals()
@@ -94,6 +94,8 @@ class SqliteLog:
             self.partitions = int(found["partitions"])
             check_fixed("partitions", self.partitions, settings.partitions)
             self.rules = rules_in(found, settings)
+            self.follows = found.get("follows")
+            self._heads = SqliteHeads(follows=self.follows is not None)
             self._verify_tail()
             if settings.accept_power_loss:
                 _warn_power_loss(self._database.path)
@@ -235,6 +237,25 @@ class SqliteLog:
             self._ends[partition] = place[1:]
         return place
 
+    # ------------------------------------------------------------ another log instead
+
+    def end_appends(self) -> None:
+        with self._database.write() as transaction:
+            transaction.execute("end_appends")
+
+    def resume_appends(self) -> None:
+        with self._database.write() as transaction:
+            transaction.execute("resume_appends")
+
+    def begin_after(self, log_id: str, offset: int, timestamp: int, keys: Iterable[KnownKey]) -> None:
+        with self._database.write() as transaction:
+            transaction.execute("forget_heads")
+            for some in in_runs(map(seeded_head, keys), KEYS_A_TIME):
+                transaction.many("seed_heads", some)
+            for partition in range(self.partitions):
+                transaction.execute("start_partition", (partition, offset, timestamp))
+            transaction.execute("keep_follows", (log_id,))
+
     # ------------------------------------------------------------ reading
 
     def read(
@@ -297,7 +318,7 @@ class SqliteLog:
             return [last_trimmed + 1 for last_trimmed, _, _ in self._bounds(connection)]
 
     def states(self, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
-        heads = SqliteHeads()
+        heads = SqliteHeads(follows=self.follows is not None)
         with self._database.read() as transaction:
             heads.know(transaction.raw, keys)
         states = {key: heads.known[key].state for key in keys if heads.known[key].state is not None}

@@ -9,6 +9,8 @@ the key. So an append writes a row at the end of one table and a few bytes somew
     nothing                     in table `head` (the action was trimmed, or    takes the row
                                 the key was purged)
     an action of another key    in table `head`, for good: two keys, one hash  changes table `head`
+    none, and the log follows   in table `head`, or nowhere: the key was not   adds the row
+    another one                 used since, or is new
     anything else               damaged, see below                             moves the row on
 
 A head has a digest, beside what says where it is: a row that leads to an older action is as little trusted as a head
@@ -81,7 +83,9 @@ class RememberedHead:
 class SqliteHeads:
     """States by key. Only the thread that holds the write transaction may use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, follows: bool = False) -> None:
+        """`follows`: keys of which table `latest` has nothing may be in table `head`, from the log before."""
+        self._follows = follows
         self.known: dict[str, RememberedHead] = {}
         self.damaged: set[str] = set()
         """The keys whose state is not known, because the head is damaged."""
@@ -102,7 +106,7 @@ class SqliteHeads:
             return missing
         for key in missing:
             known[key] = RememberedHead(key_hash(key))
-        if self._new_in_a_row >= NEW_TO_GUESS:
+        if self._new_in_a_row >= NEW_TO_GUESS and not self._follows:
             return missing
         self._load(on, missing)
         new = all(known[key].row == NEW for key in missing)
@@ -122,7 +126,7 @@ class SqliteHeads:
     def _load(self, on: On, keys: Sequence[str]) -> None:
         known = self.known
         found = rows(on, "latest", (orjson.dumps([known[key].hash for key in keys]).decode(),))
-        if not found:
+        if not found and not self._follows:
             return
         others = {}  # what the row of a hash says to keys that are not its owner
         for hash_, seq, digest, owner, *row in found:
@@ -142,7 +146,8 @@ class SqliteHeads:
         for key in rest:
             known[key].row = others[known[key].hash]
         self.damaged.update(key for key in rest if known[key].row == LATEST)
-        if elsewhere := [key for key in rest if known[key].row != LATEST]:
+        new = [key for key in keys if known[key].row == NEW] if self._follows else []
+        if elsewhere := new + [key for key in rest if known[key].row != LATEST]:
             self._load_elsewhere(on, elsewhere)
 
     def _load_elsewhere(self, on: On, keys: list[str]) -> None:
