@@ -297,3 +297,26 @@ def test_lists_that_name_more_rows_than_are_allowed_are_too_large() -> None:
     assert isinstance(found, Failed)
     assert found.reason == "too_large"
     assert isinstance(target.image(step._replace(values={"a": [1, 2], "b": list(range(5000))})), Cells)
+
+
+@pytest.mark.req("G40")
+@pytest.mark.parametrize(("row", "option"), [(1, "must_exist"), (2, "must_not_exist")])
+def test_the_image_tells_whether_a_row_is_there(row: int, option: str) -> None:
+    name = uuid4().hex
+    target = lww(name)
+    assert isinstance(target, LwwTarget)
+    target.create(TABLE)
+    target.execute("INSERT INTO seat (hall, row, guest) VALUES ('h', 1, 'anna')")
+    with strandline.connect("memory:") as s:
+        groups = s.groups(targets={"shop": f"lww:{name}"})
+        for other, state in ((3 - row, "aborted"), (row, "committed")):
+            g = Group(f"g{other}")
+            if option == "must_exist":
+                text = f"UPDATE seat SET guest = 'bert' WHERE hall = 'h' AND row = {other}"
+                g.update("x", text, target="shop", must_exist=True)
+            else:
+                text = f"INSERT INTO seat (hall, row, guest) VALUES ('h', {other}, 'bert')"
+                g.insert("x", text, target="shop", must_not_exist=True)
+            groups.submit(g)
+            groups.processor().run_until_idle()
+            assert groups.get(g.id).state == state, groups.get(g.id)
