@@ -15,8 +15,9 @@ from tests.journal.worlds import url_of
 import strandline
 from strandline import InvalidInput
 from strandline.connect import Strandline
+from strandline.journal.importing import ImportCounts, RefusedEvent
 from strandline.pipeline import append_frame, event_writing
-from strandline.pipeline.event_writing import EventsWriter, check_columns, parts_of
+from strandline.pipeline.event_writing import EventsWriter, WrittenRows, check_columns, parts_of
 from strandline.pipeline.target import JournalRef
 
 pytestmark = pytest.mark.req("J131")
@@ -90,6 +91,23 @@ def test_refused_rows_are_told_or_listed_and_all_others_recorded(
     told = [json.loads(line) for file in listed.iterdir() for line in file.read_text().splitlines()]
     assert sorted(row["append_id"] for row in told) == ["None", "b1", "b2", "b4"]
     assert payloads(s, "order|bad") == []
+
+
+@pytest.mark.usefixtures("s")
+@pytest.mark.parametrize("count", [0, 1, 30])
+def test_a_write_ends_with_the_rows_that_were_refused(url: str, count: int) -> None:
+    """However few, and in whichever task they were."""
+    columns = StructType([StructField(name, StringType()) for name in ("key", "type", "payload", "append_id")])
+    writer = EventsWriter(JournalRef(url, None, None, {}), columns, None)
+    rows = [RefusedEvent("order|1", f"a{n}", "append_id", "no") for n in range(count)]
+    tasks = [WrittenRows(ImportCounts(recorded=5, refused=len(part)), part, None) for part in ([], rows)]
+    if not count:
+        writer.commit([*tasks, None])
+        return
+    with pytest.raises(InvalidInput) as caught:
+        writer.commit([*tasks, None])
+    assert (caught.value.code, caught.value.facts["count"]) == ("rows_refused", count)
+    assert [row["append_id"] for row in caught.value.facts["rows"]] == [f"a{n}" for n in range(min(count, 20))]
 
 
 TEXTS = StructType([StructField(name, StringType()) for name in ("key", "type", "payload")])

@@ -90,6 +90,7 @@ def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
     assert not [name for name in RARE if not reached[name]]
 
 
+@pytest.mark.req("S48")
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for name, one in SITUATIONS.items() for kind in one.kinds])
 def test_situations_of_groups(kind: str, name: str, postgres: PostgresServer) -> None:
     settings = {"kinds": {"a": kind, "b": kind}, "parallel_groups": 2}
