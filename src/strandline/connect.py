@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Final, Self, Unpack, cast
+from typing import Any, Final, Unpack, cast
 
 from strandline.backends import backend_of
 from strandline.clock import now_us
+from strandline.closed_at_end import ClosedAtEnd
 from strandline.errors import NotFound, SchemaMismatch, Unsupported, closed, counted, invalid
 from strandline.fold import FoldRules
 from strandline.group import mail
@@ -57,7 +57,7 @@ from strandline.work.opening import Opens, WorkJournals
 _logger: Final = logging.getLogger(__name__)
 
 
-class Strandline:
+class Strandline(ClosedAtEnd):
     """A log and a store that belong together, and what works on them. A context manager."""
 
     def __init__(
@@ -287,14 +287,6 @@ class Strandline:
 
     def __repr__(self) -> str:
         return f"<Strandline {self.journal!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def connect(

@@ -92,7 +92,7 @@ def head(options: Options, key: KeyArgument) -> None:
 def keys(
     options: Options,
     entity_type: Annotated[
-        str | None, typer.Argument(metavar="ENTITY_TYPE", help="Whose keys; else all types.")
+        str | None, typer.Argument(metavar="ENTITY_TYPE", help="The type whose keys to list; else all types.")
     ] = None,
     after: Annotated[str | None, typer.Option("--after", metavar="KEY", help="Go on after this key.")] = None,
     limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")] = "1000",

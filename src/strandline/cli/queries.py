@@ -34,7 +34,7 @@ LimitOption = Annotated[str | None, typer.Option("--limit", metavar="N", help="A
 
 def by_tag(
     options: Options,
-    tag: Annotated[str, typer.Argument(metavar="TAG", help="Whose events to show.")],
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="The tag of the events to show.")],
     after: AfterOption = None,
     from_: FromOption = None,
     to: ToOption = None,
@@ -57,7 +57,7 @@ def by_tag(
 
 def by_slices(
     options: Options,
-    entity_type: Annotated[str, typer.Argument(metavar="TYPE", help="Whose events to show.")],
+    entity_type: Annotated[str, typer.Argument(metavar="TYPE", help="The entity type of the events to show.")],
     slices: Annotated[
         str, typer.Argument(metavar="LO-HI", help="The slices, both included: 0-1023 are all.")
     ] = "0-1023",

@@ -16,7 +16,7 @@ from strandline.journal import checks
 from strandline.settings import Settings
 from strandline.values.answers import Appended
 
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Whose journal, in quotes: 'order|42'.")]
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The key of the journal, in quotes: 'order|42'.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 

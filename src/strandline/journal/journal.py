@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 from uuid import UUID
 
 from strandline import forks
+from strandline.closed_at_end import ClosedAtEnd
 from strandline.errors import (
     Conflict,
     InvalidInput,
@@ -55,7 +55,7 @@ WAIT_LEAST_S, WAIT_MOST_S = 0.001, 0.1
 _logger = logging.getLogger(__name__)
 
 
-class Journal:
+class Journal(ClosedAtEnd):
     """The events of keys. Everything a caller gives is checked before anything is written."""
 
     def __init__(self, log: Log, store: Store, settings: Settings, clock: Callable[[], int]) -> None:
@@ -490,14 +490,6 @@ class Journal:
         log, store = type(self._log).__name__, type(self._store).__name__
         partitions = counted(self._log.partitions, "partition")
         return f"<Journal {log} of {partitions}, {store}{', closed' if self._closed else ''}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check(self) -> None:
         if forks.generation != self._generation:

@@ -12,12 +12,12 @@ waits where the store is away. Whatever it waits for, `close` ends it.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Event as Flag
-from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from strandline.closed_at_end import ClosedAtEnd
 from strandline.errors import Unavailable
 from strandline.points import reached
 
@@ -65,7 +65,7 @@ class Pace:
         return self._end.is_set()
 
 
-class Feed(ABC, Generic[E]):
+class Feed(ClosedAtEnd, Generic[E]):
     """The events of a query: an iterator, and a context manager that ends it."""
 
     def __init__(self, *, live: bool, pace: Pace | None = None) -> None:
@@ -109,14 +109,6 @@ class Feed(ABC, Generic[E]):
         """End the query, also from another thread. Twice is harmless."""
         self._closed = True
         self._pace.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ask(self, call: Callable[[], T]) -> T:
         """Return the store's answer. While it is away, a live query asks again; a current one says where to resume."""

@@ -21,10 +21,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from threading import Lock
-from types import TracebackType
-from typing import Any, Final, Literal, Never, Self, TypeVar
+from typing import Any, Final, Literal, Never, TypeVar
 from uuid import UUID
 
+from strandline.closed_at_end import ClosedAtEnd
 from strandline.errors import (
     Corrupt,
     InvalidInput,
@@ -72,7 +72,7 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("strandline.work")
 
 
-class WorkJournal:
+class WorkJournal(ClosedAtEnd):
     """A work journal that is open. Safe to share between threads; refused after `close` and in a forked child."""
 
     def __init__(
@@ -663,14 +663,6 @@ class WorkJournal:
         self._waking.close()
         if self._owned:
             self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<WorkJournal {self.name} at {self._database.where}>"

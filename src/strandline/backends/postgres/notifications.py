@@ -19,7 +19,7 @@ import select
 import time
 from collections.abc import Callable
 from threading import Condition, Event, Lock, RLock, Thread
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg.sql import SQL, Identifier
@@ -27,6 +27,7 @@ from psycopg.sql import SQL, Identifier
 from strandline import forks
 from strandline.backends.postgres.binary import texts
 from strandline.backends.postgres.round_trips import BinaryStatement, Connection
+from strandline.closed_at_end import ClosedAtEnd
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Listener:
             heard(told)
 
 
-class PostgresWatch:
+class PostgresWatch(ClosedAtEnd):
     """Woken by what is notified on a channel (`sql.api.Watch`); where nothing is heard, after every interval."""
 
     def __init__(self, listener: Listener, channel: str, interval_s: float) -> None:
@@ -211,9 +212,3 @@ class PostgresWatch:
             self._closed = True
             self._changed.notify_all()
         self._listener.leave(self._channel, self._hear)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Lock
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import apsw
 import orjson
 
+from strandline.closed_at_end import ClosedAtEnd
 from strandline.sql.api import LONG_S, Dialect
 from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
 
@@ -105,7 +106,7 @@ def _connection_of(tx: object) -> apsw.Connection | None:
     return None if raw is None else _connection_of(raw)
 
 
-class SqliteWatch:
+class SqliteWatch(ClosedAtEnd):
     """Looks for commits of anybody (`sql.api.Watch`), with a connection of its own.
 
     For one thread at a time; another one may close it.
@@ -151,9 +152,3 @@ class SqliteWatch:
             self._woken.set()
             self._connection.close(True)
         self._tell_closed(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

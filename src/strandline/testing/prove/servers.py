@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
+from strandline.closed_at_end import ClosedAtEnd
 from strandline.errors import InvalidInput
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ _HOW: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-class Servers:
+class Servers(ClosedAtEnd):
     """URLs of servers by their names. A context manager."""
 
     def __init__(self, running: Mapping[str, str] | None = None) -> None:
@@ -64,12 +64,6 @@ class Servers:
         """Stop all that was started."""
         self._kept.clear()
         self._ends.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def _version(name: str, url: str) -> str:
