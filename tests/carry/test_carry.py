@@ -8,10 +8,12 @@ import pytest
 
 import strandline
 from strandline import Event
+from strandline.backends.memory.store import MemoryStore
 from strandline.carry.range import CarriedRange, carry, decode
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
+from strandline.store.api import StoreSettings
 from strandline.store.scans import entity_types_of, look_at, quarantined, quarantined_at
 from strandline.testing import carry as carry_all
 from strandline.testing import raw_append
@@ -51,6 +53,27 @@ BAD_RECORDS: dict[str, tuple[dict[str, object], str]] = {
     "cut header": (with_header(lambda header: header[:-5]), "header"),
     "another key": ({"key": "order|43", "header": an_append()[0], "value": an_append()[1]}, "key"),
 }
+
+
+@pytest.mark.req("J91")
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_time_of_a_pointer_never_goes_back(exact: bool) -> None:
+    """Not by a clock that does, nor by offsets without records, nor by what is carried again."""
+    store = MemoryStore(StoreSettings("log", 1, 100, 2))
+    header, value = an_append()
+    fence = store.lease().take("a test").fence
+    times = []
+    ranges: list[tuple[int, int, list[int]]] = [
+        (0, 2, [1000, 2000]), (2, 5, []), (5, 6, [3000 if exact else 500]), (6, 7, []), (0, 6, [1000]), (7, 9, []),
+    ]  # fmt: skip
+    for start, position, clock in ranges:
+        records = [Record(0, start + n, at, KEY, header, value) for n, at in enumerate(clock)]
+        carry(store, store.settings, CarriedRange(0, start, position, records, exact), fence)
+        times.append(store.pointers()[0].timestamp)
+    assert times == sorted(times)
+    assert times[0] == 2000
+    assert times[-1] == (3000 if exact else 2001)
+    assert store.pointers()[0].offset == 8
 
 
 @pytest.mark.req("J95", "RR5")

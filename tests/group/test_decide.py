@@ -310,6 +310,28 @@ def test_an_answer_counts_if_it_is_in_the_history_before_the_time_out_is() -> No
     assert (done.type, done.payload["results"]) == ("RecipeDone", {"value": 5})
 
 
+@pytest.mark.req("G20")
+def test_a_group_that_has_failed_waits_for_a_local_answer_as_long_as_for_a_statement() -> None:
+    plan = one_that_asks(deadline_s=10)
+    history, entries = begun(plan)
+    course = Course(plan, history, GroupSettings(statement_timeout_s=4), set())
+    run_x, _ = course.decide(0)
+    message = message_id(history, "quote", "price")
+    asked = {"step": "quote", "recipe": "price", "message_id": message, "timeout_s": 30, "asked": 0}
+    apply(course, history, entries, "Asked", asked)
+    (failed,) = course.decide(10 * SECOND)
+    assert isinstance(failed, Note)
+    apply(course, history, entries, failed.type, failed.payload)
+    apply(course, history, entries, "Result", {"step": "x", "columns": [], "affected": 1})
+    course.done(run_x)
+    assert course.decide(11 * SECOND) == []
+    assert course.wake_at == 15 * SECOND
+    assert course.decide(14 * SECOND) == []
+    (late,) = course.decide(15 * SECOND)
+    assert isinstance(late, Note)
+    assert (late.type, late.payload["answer"]["timed_out"]) == ("Answered", True)
+
+
 @pytest.mark.req("G46", "G20")
 def test_a_deadline_is_passed_once_and_waits_for_what_runs() -> None:
     plan = one_that_asks(deadline_s=10)

@@ -160,6 +160,7 @@ def test_ranges_are_given_back_however_often_a_host_stops(
             until(lambda: caught_up(s))
         with s.open_offsets().store.closed_after() as store, store.database.read() as tx:
             ranges = store.ranges(tx, store.find("totals"))
+            assert store.hosts(tx, store.find("totals").id) == {}, "nobody waits for its lease to end"
         assert {(found.owner, found.unclean_claims) for found in ranges} == {(None, 0)}, number
     assert "goes carefully" not in caplog.text
 

@@ -295,6 +295,24 @@ def test_a_switch_hands_over_no_more_than_the_serving_one_has_done(s: Strandline
     assert len(mine) < len(everything(s))
 
 
+@pytest.mark.req("P88")
+def test_a_generation_with_a_dead_letter_alone_is_switched_to_by_force(s: Strandline, table: Table, new: Table) -> None:
+    fill(s)
+    handler = Handler(new)
+    handler.fails = lambda event: event.key == Key("order", "3") and event.seq_nr == 2
+    with running(s, first(table)):
+        until(lambda: caught_up(s))
+    begin(s, second(handler), None, allow_deleted=False)
+    with running(s, second(handler, on_failure="skip", retries=0)):
+        until(lambda: state(s, 2) == "ready")
+        with pytest.raises(Conflict) as refused:
+            s.projections.switch("totals", 2)
+        assert (refused.value.code, refused.value.parked, refused.value.dead_letters) == ("switch", 0, 1)
+        assert not s.projections.status("totals").paused
+        assert s.projections.switch("totals", 2, force=True, timeout_s=10)
+    assert state(s, 2) == "serving"
+
+
 @pytest.mark.req("P88", "P102")
 def test_what_must_not_be_switched_to_is_refused(s: Strandline, table: Table, new: Table) -> None:
     fill(s)
