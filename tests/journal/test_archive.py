@@ -332,6 +332,14 @@ def test_a_file_that_is_not_what_was_written_removes_nothing(s: Strandline, tmp_
     assert everything(s) == before or stored(s, KEYS[0]) != []
 
 
+def test_an_archive_of_nothing_is_one(s: Strandline, tmp_path: Path) -> None:
+    some_events(s)
+    assert archive_here(s, tmp_path / "archive", 1).removed == 0
+    before = everything(s)
+    assert archive_here(s, tmp_path / "archive", line(s)).removed > 0
+    assert everything(s) == before
+
+
 # ---------------------------------------------------------------- the folder
 
 

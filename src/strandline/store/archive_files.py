@@ -172,6 +172,7 @@ def remove_leftovers(path: Path, manifest: Manifest) -> None:
 def move_in(path: Path, new: Path, files: Sequence[ArchivedFile]) -> list[ArchivedFile]:
     """Move files of a run to their places, and sync each and its folders. Nobody counts them before the manifest."""
     moved = []
+    (path / EVENTS).mkdir(exist_ok=True)
     for file in files:
         found = new / file.path
         target = path / EVENTS / file.path

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+import shutil
+import tempfile
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any, Final
 
 from strandline import Event as NewEvent
 from strandline.errors import Corrupt, InvalidInput, ReadConflict, SeqNrConflict, StrandlineError, Unavailable
 from strandline.journal.replay import Wanted, replay_partition
 from strandline.testing import carry, limits
+from strandline.testing.faults import Crash, crash
 from strandline.testing.prove.model import Action, Event, KeyModel, Life, partition_of
 from strandline.testing.prove.program import Call, Difference, Program
 from strandline.testing.prove.servers import Servers
@@ -24,7 +28,7 @@ from strandline.values.heads import Head
 KEYS: Final = ("order|1", "order|20", "user|1", "order|日", "user|a|b", "order|2", "order|26", "user|e\u0301")
 TAGS: Final = ("red", "Red", "e\u0301te\u0301")
 RETENTION_S: Final = 86_400
-FAULTY: Final = ("away", "lost", "kill_carry", "meanwhile")
+FAULTY: Final = ("away", "lost", "kill_carry", "kill_archive", "meanwhile")
 """Calls that need something between the product and its log and store."""
 SEAMS: Final = tuple(
     f"{when} {where}"
@@ -32,6 +36,10 @@ SEAMS: Final = tuple(
     for when in ("before", "after")
 )
 """Where something can happen in the middle of a call."""
+REMOVAL: Final = tuple(
+    f"{when} store.{what}" for what in ("mark_archived", "remove_archived") for when in ("before", "after")
+)
+"""Where an archive's removal can be killed."""
 
 
 # ---------------------------------------------------------------- generator
@@ -39,6 +47,9 @@ SEAMS: Final = tuple(
 
 class Maker:
     """Makes calls at random. Numbers are relative to where the model stands, so that interesting ones are frequent."""
+
+    archives: bool = True
+    """Whether events may leave for an archive: what is asked by slices from before them would end with an error."""
 
     def __init__(self, chance: random.Random, keys: int) -> None:
         self.chance, self.keys = chance, keys
@@ -117,6 +128,8 @@ class Maker:
             (1, lambda: ["backup", {}]),
             (1, lambda: ["put_back", {}]),
             (1.5, lambda: ["trim", {}]),
+            (1.5 * self.archives, lambda: ["archive", {"back": chance.choice((0, 1, 3, 8))}]),
+            (1.5 * self.archives, self.kill_archive),
             (1, lambda: ["damage", {"key": self.key(), "at": self.near()}]),
             (4, self.meanwhile),
         ]  # fmt: skip
@@ -127,6 +140,11 @@ class Maker:
         what = chance.choice(("append", "delete", "purge", "carry", "trim"))
         return ["meanwhile", {"point": chance.randrange(len(SEAMS)), "nth": chance.randint(1, 5), "what": what,
                               "key": self.key(), "limit": chance.choice((None, 1, 2, 1000))}]  # fmt: skip
+
+    def kill_archive(self) -> Call:
+        chance = self.chance
+        place = {"point": chance.randrange(len(REMOVAL)), "nth": chance.randint(1, 3)}
+        return ["kill_archive", {"back": chance.choice((0, 1, 3)), **place}]
 
     def few(self, calls: list[Call]) -> list[Call]:
         """A call; or a few that belong together, as chance alone would seldom bring them."""
@@ -280,6 +298,8 @@ class Run:
         """Under which a task carries."""
         self.fired = False
         """Whether something happened in the middle of this call."""
+        self.archive_folder: str | None = None
+        """Where the archive is, once there is one."""
         self.done: Counter[str] = Counter()
 
     @property
@@ -320,6 +340,8 @@ class Run:
             self.end()
         finally:
             self.world.close()
+            if self.archive_folder is not None:
+                shutil.rmtree(self.archive_folder, ignore_errors=True)
 
     # ------------------------------------------------------------ helpers
 
@@ -713,6 +735,44 @@ class Run:
         if not self.s.log.exact:  # a heads cache that nobody asks ends long before
             self.do_new_process(False)
 
+    def do_archive(self, back: int) -> None:
+        """Events leave for an archive: those before one of the last."""
+        if self.is_away:
+            return
+        line = self.s.strandline()
+        times = sorted(at for places in self.places.values() for _, at in places if at < line)
+        if len(times) > (back or 0):
+            from strandline.testing.archive import archive_here
+
+            self.archive_folder = self.archive_folder or tempfile.mkdtemp(prefix="strandline-prove-")
+            archive_here(self.s, Path(self.archive_folder), times[-1 - (back or 0)] + 1, rows_a_group=3)
+        self.healed()
+
+    def do_kill_archive(self, back: int, nth: int, point: int) -> None:
+        if self.is_away:
+            return
+        self.world.faults.lost.clear()
+        self.world.faults.at(REMOVAL[(point or 0) % len(REMOVAL)], crash, nth=nth or 1)
+        try:
+            self.do_archive(back)
+        except Crash:
+            self.world.new_process(abandoned=True)
+            self.healed()
+        finally:
+            self.world.faults.clear()
+        self.restarted()
+
+    def archived(self, key: str, life: int) -> int:
+        """Up to which number a life is in the archive."""
+        state = self.store.look(partition_of(key, self.partitions), (key,)).states.get(key)
+        return state.archive_to if isinstance(state, Head) and state.life == life else 0
+
+    def healed(self) -> None:
+        """What is damaged in the store, and was archived before, is read from the archive once it has left."""
+        for whose in [whose for whose in self.damaged if whose[2] <= self.archived(*whose[:2])]:
+            self.damaged.discard(whose)
+            self.readings.clear()
+
     def do_damage(self, key: int, at: int) -> None:
         if self.is_away or self.torn:
             return
@@ -724,6 +784,8 @@ class Run:
         numbers = [event.seq_nr for event in life.events if event.seq_nr > now.delete_to]
         number = life.seq_nr + (at or 0)
         whose = model.key, life.number, number
+        if number <= self.archived(model.key, life.number):
+            return
         if number in numbers and whose not in self.damaged and self.world.damage(*whose):
             self.damaged.add(whose)
             self.readings.clear()  # a page that was read before shows it as it was
@@ -875,19 +937,30 @@ class Run:
         progress = {(key, life, tag) for tag, key, life, _ in tagged}
         kept = [(key, life, number) for (key, life), found in self.snapshots.items() for number in found
                 if (now := lives[key]) and now.number == life]  # fmt: skip
-        self.table("journal", ("key", "life", "seq_nr"), events)
+        ends = {(name, life.number): self.archived(name, life.number) for name, life in lives.items() if life}
+        self.table("journal", ("key", "life", "seq_nr"), events, ends)
         self.table("tag_view", ("tag", "key", "life", "seq_nr"), tagged)
         self.table("tag_place", ("tag", "key", "life", "seq_nr"), tagged)
         self.table("tag_progress", ("key", "life", "tag"), list(progress))
         self.table("snapshot", ("key", "life", "seq_nr"), kept)
-        self.table("slice_view", ("key", "life", "seq_nr"), events)
+        self.table("slice_view", ("key", "life", "seq_nr"), events, ends)
         self.table("quarantine", ("partition", "log_offset"), [])
 
-    def table(self, name: str, columns: tuple[str, ...], wanted: list[tuple[Any, ...]]) -> None:
+    def table(
+        self,
+        name: str,
+        columns: tuple[str, ...],
+        wanted: list[tuple[Any, ...]],
+        archived: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        """Compare a table; rows of events that are `archived` may be there or not."""
         try:
             found = self.world.rows(name, columns)
         except KeyError:  # this store has no such table
             return
+        if archived and found is not None:
+            found = [row for row in found if row[2] > archived.get((row[0], row[1]), 0)]
+            wanted = [row for row in wanted if row[2] > archived.get((row[0], row[1]), 0)]
         if found is not None and sorted(found) != sorted(wanted):
             more, less = set(found) - set(wanted), set(wanted) - set(found)
             raise Difference(

@@ -28,6 +28,8 @@ MEANWHILE: Final = ("append", "delete", "purge", "carry", "pump", "pump", "lapse
 class Maker(journal.Maker):
     """Makes calls of a journal, of hosts and of operators."""
 
+    archives = False
+
     def key(self) -> int:
         return KEYS[self.chance.randrange(self.keys)] if self.chance.random() < 0.95 else 2
 

@@ -29,6 +29,8 @@ RANGES: Final = ((0, 1023), (0, 511), (512, 1023), (300, 700))
 class Maker(journal.Maker):
     """Makes calls of a journal, and queries."""
 
+    archives = False
+
     def how(self) -> dict[str, Any]:
         """Return the arguments of a query."""
         chance = self.chance
