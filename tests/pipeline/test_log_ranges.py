@@ -206,6 +206,7 @@ def test_what_was_carried_before_a_range_that_went_on_failed_is_counted(s: Stran
     assert isinstance(from_text(result.error), MissingEvent)
 
 
+@pytest.mark.req("J86", "J87")
 def test_ranges_of_a_task_share_the_time_to_go_on(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Marker, "due", lambda *_: {})  # see test_marks
     fill(s, {4: 7, 5: 5, 7: 8})
