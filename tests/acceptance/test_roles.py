@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
+import apsw
 import httpx
 import psycopg
 import pytest
@@ -23,6 +24,7 @@ from tests.servers.spares import CASSANDRA, SpareCassandra
 from tests.store.keyspaces import TABLES
 
 import strandline
+from strandline import Group
 from strandline.backends.cassandra import Session
 from strandline.backends.cassandra.statements import parts as parts_of
 from strandline.connect import Strandline, parts
@@ -87,8 +89,9 @@ def shared(postgres: PostgresServer) -> Iterator[Shared]:
     own, schema = f"{postgres.database()}&schema=guarded", "guarded"
     with strandline.connect(own, partitions=2) as s:
         s.journal.append("order|1", [Event("Placed", {"n": 1}, tags=["blue"])] * 3, append_id="first")
-        s.open_offsets(None).store.close()
         carry(s)
+        with running(s, Projection("shown", BySlices("order"), lambda tx, event: None)):
+            pass
     printed = call("schema", "roles", "--url", own)
     assert printed.code == 0, printed.err
     with psycopg.connect(own.partition("&")[0], autocommit=True) as connection:
@@ -231,6 +234,19 @@ def test_a_projection_keeps_its_offsets_and_writes_nothing_else(shared: Shared) 
 
 
 @pytest.mark.req("D8")
+def test_event_groups_append_and_no_more(shared: Shared, tmp_path: Path) -> None:
+    """Their history is journals; the tables that they change are granted by their owner."""
+    apsw.Connection(f"{tmp_path}/bank.db").execute("CREATE TABLE account (id INTEGER PRIMARY KEY, amount INTEGER)")
+    group = Group("gift")
+    group.insert("give", "INSERT INTO account VALUES (1, 10)", target="bank")
+    with shared.open("append") as s:
+        groups = s.groups(targets={"bank": f"sqlite:{tmp_path}/bank.db"}, lease_s=1)
+        handle = groups.submit(group)
+        groups.processor().run_until_idle()
+        assert handle.wait(5).state == "committed"
+
+
+@pytest.mark.req("D8")
 def test_a_console_shows_all_and_writes_nothing(shared: Shared, tmp_path: Path) -> None:
     with shared.open("read") as s, served(s, tmp_path) as server, server.client() as client:
         with httpx.Client(base_url=server.url, timeout=30) as browser:
@@ -249,7 +265,7 @@ def test_a_console_shows_all_and_writes_nothing(shared: Shared, tmp_path: Path) 
         assert client.get("/journals/order%7C1").status_code == 200
         told = client.post("/journals/order%7C1/events", json={"events": [{"type": "Placed"}]})
         check_told(told)
-        check_told(client.post("/projections/looks/pause", json={"why": "to see"}))
+        check_told(client.post("/projections/shown/pause", json={"why": "to see"}))
         refused(lambda: s.store.lease().take("a console"))
         with pytest.raises(StrandlineError):
             s.journal.save_snapshot("order|1", 1, {})

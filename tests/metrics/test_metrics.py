@@ -232,6 +232,19 @@ def test_a_lease_of_a_stream_that_is_lost(s: Strandline, counted: Metrics) -> No
     assert value(counted, "leases_lost_total", part="group") == 1
 
 
+def test_a_lease_of_a_range_that_is_lost(s: Strandline, counted: Metrics) -> None:
+    s.journal.append("order|1", TWO)
+    carry(s)
+    with running(s, Projection("totals", ORDERS, lambda tx, event: None, **QUICK)):
+        until(lambda: caught_up(s))
+        with s.open_offsets(None).store.closed_after() as store, store.database.write() as tx:
+            raw: Any = tx.raw
+            raw.execute("UPDATE projection_range SET fence = fence + 1")
+        s.journal.append("order|1", TWO)
+        carry(s)
+        until(lambda: value(counted, "leases_lost_total", part="projection"))
+
+
 def test_the_text_is_what_prometheus_reads_also_over_http(s: Strandline, counted: Metrics) -> None:
     s.journal.append("order|1", TWO)
     body, kind = counted.text()

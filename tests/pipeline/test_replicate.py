@@ -18,7 +18,7 @@ import pytest
 from pyspark.core import context
 
 import strandline
-from strandline import Event
+from strandline import Event, metrics
 from strandline.clock import now_us
 from strandline.connect import Strandline
 from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unavailable, Unsupported
@@ -392,13 +392,15 @@ def test_a_pipeline_makes_no_journal(work: Callable[[str], object], tmp_path: Pa
 @pytest.mark.req("J88", "J83")
 def test_a_pipeline_whose_lease_was_taken_ends(url: str, s: Strandline, spark: Any, tmp_path: Path) -> None:
     s.journal.append(KEYS[0], [Event("Placed", 1)])
-    running = Pipeline(url, spark, mark_idle_s=0.2)
-    until(lambda: lag(s) == 0)
-    connection = apsw.Connection(f"{tmp_path}/shop/store.db")
-    connection.execute("UPDATE lease SET fence = fence + 1")
-    connection.close()
-    until(lambda: running.error is not None)
-    running.end()
+    with metrics.start() as counted:
+        running = Pipeline(url, spark, mark_idle_s=0.2)
+        until(lambda: lag(s) == 0)
+        connection = apsw.Connection(f"{tmp_path}/shop/store.db")
+        connection.execute("UPDATE lease SET fence = fence + 1")
+        connection.close()
+        until(lambda: running.error is not None)
+        running.end()
+        assert counted.registry.get_sample_value("strandline_leases_lost_total", {"part": "pipeline"}) == 1
     assert getattr(running.error, "name", "") == "LeaseLost.lease_lost"
 
 

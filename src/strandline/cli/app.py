@@ -136,7 +136,7 @@ def app() -> typer.Typer:
     top.add_typer(access, name="token", rich_help_panel="Serve")
     _add(top, "Query", queries.by_tag, queries.by_slices)
     _add(top, "Look after", look.keys)
-    keeping = _group("Show or upgrade the schema of log and store; give the store another log.")
+    keeping = _group("Show or upgrade the schema; say who may do what; give the store another log.")
     _add(keeping, "Look after", schema.show, schema.upgrade, schema.roles, repartition.repartition)
     top.add_typer(keeping, name="schema", rich_help_panel="Look after")
     _add(top, "Look after", backup.backup, backup.restore, backup.verify, doctor.doctor)
