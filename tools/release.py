@@ -64,13 +64,13 @@ def is_not_run(faults: list[str]) -> bool:
 
 
 def rules(root: Path) -> list[str]:
-    """What ruff's security rules find, with the exceptions of pyproject.toml."""
+    """Return what ruff's security rules find, with the exceptions of pyproject.toml."""
     done = python("-m", "ruff", "check", "--output-format", "concise", "src", "tools", folder=root)
     return [line for line in done.stdout.splitlines() if re.search(r": S\d+ ", line)]
 
 
 def high(folder: Path) -> list[str]:
-    """What bandit finds and calls of high severity. Marks of ours in the code silence nothing."""
+    """Return what bandit finds and calls of high severity. Marks of ours in the code silence nothing."""
     done = python("-m", "bandit", "--quiet", "--recursive", "--ignore-nosec", "--severity-level", "high", "--format",
                   "json", str(folder), folder=folder)  # fmt: skip
     answer = json.loads(done.stdout)
@@ -89,7 +89,7 @@ def pins(lock: Path) -> dict[str, tuple[str, int]]:
 
 
 def unpinned(root: Path) -> list[str]:
-    """What the project asks for that the lock does not pin to one version with hashes."""
+    """Return what the project asks for that the lock does not pin to one version with hashes."""
     locked = pins(root / LOCK)
     lines = [line for line in (root / LOCK).read_text(encoding="utf-8").splitlines() if line[:1] not in {"", " ", "#"}]
     faults = [f"{line}: not one version" for line in lines if not _PIN.match(line)]

@@ -41,7 +41,7 @@ POINTS: Final = (
 
 
 class Repartitioned(NamedTuple):
-    """What a change of logs came to."""
+    """The result of a change of logs."""
 
     log_id: str
     """Of the log that the store goes on from."""

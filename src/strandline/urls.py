@@ -174,7 +174,7 @@ def log_url(field_: str, url: object) -> Url:
 
 
 def identity(url: Url) -> object:
-    """What tells one database, and schema, from another."""
+    """Return a value that is the same for URLs of one database and schema."""
     if url.path is not None:
         return url.path.resolve()
     return url.hosts, url.name, tuple(sorted(url.parameters.items()))

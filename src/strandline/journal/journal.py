@@ -74,7 +74,7 @@ class Journal(ClosedAtEnd):
 
     @property
     def history_id(self) -> str:
-        """What stays the same when another log takes over; a restored copy has another."""
+        """The id that stays the same when another log takes over; a restored copy has another."""
         return self._store.settings.history_id
 
     # ------------------------------------------------------------ record

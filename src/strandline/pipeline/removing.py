@@ -56,10 +56,10 @@ def remove_archived(
     store: Store, folder: Path, manifest: Manifest, before: int, stopped: Callable[[], bool]
 ) -> RemovalReport:
     """Take the archived events recorded before a time out of the store."""
-    return Removal(store, folder, manifest, before, stopped).run()
+    return ArchivedRemoval(store, folder, manifest, before, stopped).run()
 
 
-class Removal:
+class ArchivedRemoval:
     """One removal under way."""
 
     def __init__(

@@ -73,7 +73,7 @@ class Slices:
         return SliceReader(self, page_size, SLICE_ROWS if bodies else SLICE_PLACES)
 
     def rows_with_archive(self, after: Place, to: int, page_size: int) -> Iterator[QueryRow]:
-        """The same, with those that left the store for the archive, from its files."""
+        """Yield the rows after a place, up to a time, with those that are in the archive alone, from its files."""
         note = self.store.archive.note()
         if note is not None and after < end_of(end := min(to, note.before - 1)):
             kept: dict[tuple[str, int], int] = {}  # of lives that are in both places, up to where the files are taken

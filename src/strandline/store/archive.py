@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveNote:
-    """What a store keeps of its archive."""
+    """The note that a store keeps of its archive."""
 
     path: str
     history_id: str
@@ -187,7 +187,7 @@ def page_of_life(
 # ---------------------------------------------------------------- the files
 
 
-class _Span(NamedTuple):
+class _ArchivedRun(NamedTuple):
     """Rows of one key and life in a row group."""
 
     file: str
@@ -207,14 +207,14 @@ class Archive:
         """Where this machine sees the files, if not where the setting says."""
         self._lock = Lock()
         self._known: tuple[Path, tuple[int, int, int], Manifest] | None = None
-        self._spans: OrderedDict[tuple[str, int], list[_Span]] = OrderedDict()
+        self._spans: OrderedDict[tuple[str, int], list[_ArchivedRun]] = OrderedDict()
         self._groups: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._footers: OrderedDict[str, Any] = OrderedDict()
 
     # ------------------------------------------------------------ what the store keeps
 
     def note(self) -> ArchiveNote | None:
-        """What the store says of its archive now; None if none of its events ever left."""
+        """Return the store's note of its archive, as it is now; None if none of its events ever left."""
         text = self._store.kept(NOTE)
         return None if text is None else ArchiveNote(**orjson.loads(text))
 
@@ -388,7 +388,7 @@ class Archive:
         now = _present(manifest, file)
         return iter(()) if now is None else _read(self._opened(now.path), slices, after, to)
 
-    def _spans_of(self, manifest: Manifest, key: str, life: int) -> list[_Span]:
+    def _spans_of(self, manifest: Manifest, key: str, life: int) -> list[_ArchivedRun]:
         with self._lock:
             if (spans := self._spans.get((key, life))) is not None:
                 self._spans.move_to_end((key, life))
@@ -410,7 +410,7 @@ class Archive:
                 self._spans.popitem(last=False)
         return spans
 
-    def _rows(self, span: _Span, from_: int, to: int, limit: int, *, backwards: bool) -> list[EventRow]:
+    def _rows(self, span: _ArchivedRun, from_: int, to: int, limit: int, *, backwards: bool) -> list[EventRow]:
         """Rows of a span with these numbers: the first, or the last, from the last on."""
         table = self._group(span.file, span.group).slice(span.at, span.rows)
         numbers = table.column("seq_nr").to_pylist()
@@ -483,7 +483,7 @@ def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def _span_in(table: Any, file: str, group: int, key: str, life: int) -> _Span | None:
+def _span_in(table: Any, file: str, group: int, key: str, life: int) -> _ArchivedRun | None:
     import pyarrow.compute as pc
 
     mine = pc.and_(pc.equal(table.column("key"), key), pc.equal(table.column("life"), life))
@@ -492,7 +492,7 @@ def _span_in(table: Any, file: str, group: int, key: str, life: int) -> _Span | 
         return None
     first, last = places[0].as_py(), places[-1].as_py()
     numbers = table.column("seq_nr")
-    return _Span(file, group, first, last - first + 1, numbers[first].as_py(), numbers[last].as_py())
+    return _ArchivedRun(file, group, first, last - first + 1, numbers[first].as_py(), numbers[last].as_py())
 
 
 def _times(batch: Any) -> list[int]:

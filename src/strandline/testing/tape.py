@@ -63,7 +63,7 @@ class Tape:
         return self._write(action, value)
 
     def again(self, record: Record) -> Record:
-        """The same record once more, as a producer writes it that did not hear of the first."""
+        """Write the record once more, as a producer does that did not hear of the first."""
         return self._record(record.partition, record.key, record.header, record.value)
 
     def delete(self, key: str, to: int, life: int | None = None) -> Record:
