@@ -82,7 +82,17 @@ def test_commands_are_those_of_the_specification() -> None:
         "append read head mark delete purge keys by-tag status bench demo servers doctor prove".split()
         + ["backup", "restore", "verify"]
         + [f"pipeline {part}" for part in PIPELINE]
-        + ["schema roles", "schema show", "schema upgrade", "serve", "token create", "token list", "token revoke"]
+        + [
+            "plan",
+            "schema repartition",
+            "schema roles",
+            "schema show",
+            "schema upgrade",
+            "serve",
+            "token create",
+            "token list",
+            "token revoke",
+        ]
         + [f"work {verb}" for verb in WORK]
         + [f"group {verb}" for verb in GROUP]
         + ["by-slices", *(f"projections {verb}" for verb in PROJECTIONS)]
@@ -137,7 +147,7 @@ def test_help(name: str) -> None:
     options = {option for parameter in commands()[name].params for option in parameter.opts}
     if name == "pipeline prepare":
         assert options == {"--json"}
-    elif name not in ("bench", "demo", "servers", "prove"):
+    elif name not in ("bench", "demo", "servers", "prove", "plan"):
         assert {"--url", "--log", "--store", "--config", "--set", "--json"} <= options
     assert {part for part in example_of(name) if part.startswith("--")} <= options
 

@@ -25,6 +25,7 @@ from strandline.cli import (
     group_code,
     look,
     pipeline,
+    plan,
     projections,
     prove,
     queries,
@@ -139,6 +140,7 @@ def app() -> typer.Typer:
     keeping = _group("Show or upgrade the schema; say who may do what; give the store another log.")
     _add(keeping, "Look after", schema.show, schema.upgrade, schema.roles, repartition.repartition)
     top.add_typer(keeping, name="schema", rich_help_panel="Look after")
+    _add(top, "Look after", plan.plan, common=False)
     _add(top, "Look after", backup.backup, backup.restore, backup.verify, doctor.doctor)
     _add(top, "Try", prove.prove, common=False)
     if IN_CHECKOUT:

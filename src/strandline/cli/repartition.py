@@ -21,9 +21,10 @@ Undo = Annotated[bool, typer.Option("--undo", help="Let the old log take appends
 def repartition(
     options: Options, partitions: Partitions, log_url: LogUrl, yes: Yes = False, undo: Undo = False
 ) -> None:
-    """Give the store another log, with so many partitions. Appends are refused meanwhile.
+    """Give the store another log, with so many partitions.
 
-    Stop the pipeline first; start services and pipeline again with the new log's URL. Killed, it is started again.
+    Appends are refused meanwhile. Stop the pipeline first; start services and pipeline again with the new log's URL.
+    Killed, it is started again.
     Example: strandline schema repartition 32 sqlite:orders/log32.db --url sqlite:orders
     """
     from strandline import repartition as change

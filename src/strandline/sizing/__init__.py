@@ -1,0 +1,5 @@
+"""Sizing: how much of everything a load needs, from measured figures."""
+
+from strandline.sizing.model import Figures, Line, Load, plan, published
+
+__all__ = ["Figures", "Line", "Load", "plan", "published"]
