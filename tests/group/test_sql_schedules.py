@@ -18,7 +18,7 @@ import pytest
 
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported
 from strandline.group.target import Done, Failed, Limits, Undone
-from strandline.group.targets.sql import Changes
+from strandline.group.targets.changes import Changes
 from strandline.settings import Settings
 from tests.group.conftest import ACCOUNTS
 from tests.group.target_rooms import SqliteRoom, Stage

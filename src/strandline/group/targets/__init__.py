@@ -2,7 +2,7 @@
 
 sql.py               a segment as one transaction: sqlite.py, postgres.py
 cql.py               a step where there are no transactions: cassandra.py, and in memory `strandline.testing.lww`
-restoring.py         what putting a row back takes
+rows_back.py         rows put back by their images, as restoring.py says
 """
 
 from __future__ import annotations

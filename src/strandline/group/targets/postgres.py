@@ -26,9 +26,10 @@ from strandline.group.statements.binding import Bound
 from strandline.group.statements.texts import named, quoted
 from strandline.group.target import Failed, Limits, Owner, Rows
 from strandline.group.targets import postgres_values
+from strandline.group.targets.changes import Ask, Call, Changed, Changes, Collided, SqlRefused, SqlWords
 from strandline.group.targets.postgres_round_trips import Answer, Ours, answers
 from strandline.group.targets.postgres_schema import table_of
-from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, SqlRefused, SqlSteps
+from strandline.group.targets.sql import SqlSteps
 from strandline.settings import Settings
 from strandline.sql.statements import statement
 from strandline.urls import Url
@@ -78,9 +79,7 @@ class PostgresTarget(SqlSteps):
 
     dialect: Dialect = "postgres"
     catalogue = _HERE
-    lock = " FOR UPDATE"
-    lock_of = " FOR UPDATE OF {}"
-    overriding = "OVERRIDING SYSTEM VALUE "
+    words = SqlWords("postgres", " FOR UPDATE", " FOR UPDATE OF {}", overriding="OVERRIDING SYSTEM VALUE ")
 
     def __init__(
         self, url: Url, settings: Settings | None = None, *, connections: int = 10, idle_s: float = IDLE_S

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from strandline.group.statements.api import ForeignKey, TargetColumn, TargetTable
 from strandline.group.statements.lexer import columns_in
 from strandline.group.statements.texts import named
-from strandline.group.targets.sql import Ask
+from strandline.group.targets.changes import Ask
 
 
 def table_of(ask: Ask, asked: str) -> TargetTable | None:

@@ -14,8 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -25,7 +24,6 @@ from strandline.group.points import reached
 from strandline.group.statements import plan_now, texts
 from strandline.group.statements.api import Dialect, Plan, TargetTable
 from strandline.group.statements.binding import Bound, Unbound, bound
-from strandline.group.statements.binding import place as parameter
 from strandline.group.target import (
     Barrier,
     Done,
@@ -36,7 +34,6 @@ from strandline.group.target import (
     OnConflict,
     Owner,
     Ran,
-    RowConflict,
     Rows,
     Segment,
     SegmentHost,
@@ -44,25 +41,14 @@ from strandline.group.target import (
     TargetStep,
     Undone,
 )
-from strandline.group.targets.restoring import Back, batched, in_order, keys_of, place, restoration
+from strandline.group.targets.changes import Ask, Call, Changed, Changes, Row, SqlRefused, SqlWords
+from strandline.group.targets.restoring import place
+from strandline.group.targets.rows_back import RowsBack
 
 VERSION: Final = 1
-ROWS_AT_ONCE: Final = 100
-VALUES_AT_ONCE: Final = 30_000
 OURS_S: Final = 5.0
 """The time that a look at the owners waits for others; it is tried again."""
 T = TypeVar("T")
-Row = tuple[Any, ...]
-Ask = Callable[[str, Sequence[Any]], list[Row]]
-"""Returns the rows of a named statement of a target's catalogue."""
-
-
-class SqlRefused(Exception):
-    """The database refuses a statement of the user's, or we do: nothing was changed."""
-
-    def __init__(self, failed: Failed) -> None:
-        super().__init__(failed.detail)
-        self.failed = failed
 
 
 class _Known(Exception):
@@ -77,68 +63,6 @@ class _Altered(Exception):
     """A table is not what it was when it was looked at last: nothing was done, and is tried again."""
 
 
-class Collided(SqlRefused):
-    """A row cannot be put back yet, because of a constraint."""
-
-
-class Changed(NamedTuple):
-    affected: int
-    rows: Rows
-    """The rows of the user's own RETURNING."""
-    ours: tuple[Row, ...]
-    """The last columns, which are ours, encoded."""
-
-
-class Call(NamedTuple):
-    """A call of `Changes` that is going to be made."""
-
-    name: Literal["own", "image", "change", "query"]
-    arguments: tuple[Any, ...]
-
-
-class Changes(Protocol):
-    """A transaction of a target."""
-
-    def hold(self, table: str) -> None:
-        """Keep others from altering this table until the transaction has ended. It is called before anything else."""
-
-    def ahead(self, calls: Sequence[Call]) -> None:
-        """Announce the calls that come next, in order; a server is sent all at once. Errors come with the calls."""
-
-    def last(self, name: str, values: Sequence[Any]) -> None:
-        """Do the same as `count` for the last statement before the commit, with which it may be sent."""
-
-    def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Return the rows of a named statement of ours."""
-
-    def count(self, name: str, values: Sequence[Any] = ()) -> int:
-        """Execute a named statement of ours that changes rows, and return their number."""
-
-    def limit(self, timeout_s: float) -> None:
-        """Give each statement that follows this time."""
-
-    def query(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
-        """Execute the user's query, which changes nothing. `SqlRefused` for more rows than these."""
-
-    def image(self, statement: Bound) -> list[Row]:
-        """Return the rows of an image, encoded."""
-
-    def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
-        """Execute the user's statement; the last so many columns that it returns are ours."""
-
-    def zone(self) -> str:
-        """Return the time zone in which values of images are told; "" where values have none."""
-
-    def restore(self, zone: str) -> None:
-        """Prepare to put rows back: values are told in this zone, constraints are checked at the end."""
-
-    def put(self, statement: Bound) -> int:
-        """Execute a statement that puts a row back, with encoded values; how many rows it changed. May be `Collided`.
-
-        Where it is, the transaction is as before it.
-        """
-
-
 class SqlSteps(ABC):
     """What both SQL targets do alike."""
 
@@ -146,15 +70,7 @@ class SqlSteps(ABC):
     name: str
     our_schema: str = ""
     """The schema of our tables."""
-    lock: str = ""
-    """Text behind a query whose rows are to stay as they are."""
-    lock_of: str = ""
-    """The same, of one table: a text with a place for its name."""
-    same: str = "="
-    """The sign by which a column of a key is compared."""
-    overriding: str = ""
-    """Text between columns and values of an INSERT that brings its own identity."""
-
+    words: SqlWords
     catalogue: str
     """The package of the statements that describe tables."""
 
@@ -418,9 +334,9 @@ class SqlSteps(ABC):
             return [Call("query", (asked, plan, limits.rows_max))]
         if (step.undo or step.require == "absent") and plan.before is not None:
             suffix = f" LIMIT {limits.rows_max + 1}"
-            if self.lock_of:
+            if self.words.lock_of:
                 alias = plan.statement.shape.reference
-                suffix += self.lock_of.format(alias) if alias else self.lock
+                suffix += self.words.lock_of.format(alias) if alias else self.words.lock
             before = [Call("image", (_bound(plan.before, values, self.dialect, limits, suffix),))]
         ours: tuple[str, ...] = ()
         if step.undo and plan.undo in ("insert", "update"):
@@ -500,103 +416,11 @@ class SqlSteps(ABC):
         return found
 
     def _undo(self, changes: Changes, plan: Plan, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
-        changes.restore(done.zone)
         name, catalogue = plan.table.name if plan.table is not None else "", self.catalogue
         table = self._table(lambda text, given: changes.own(f"{catalogue}/{text}", given), name)
         if table is None:
             return NotUndone(f"{name} is not there any more")
-        plan = plan._replace(columns=done.before.columns, table=table)
-        keys = keys_of(done.before, done.after)
-        made = restoration(done.before, done.after, self._current(changes, plan, keys), plan.changed, on_conflict)
-        if made.conflicts and on_conflict == "fail":
-            return NotUndone("rows were changed by others since", tuple(made.conflicts))
-        parts = not {one.name for one in table.columns if not one.generated} <= set(plan.columns)
-        gone = [one for one in made.conflicts if parts and one.before is not None and one.current is None]
-        if gone and on_conflict == "overwrite":
-            return NotUndone(
-                "others removed a row of which only changed columns were saved: insert it and retry, or accept_current",
-                tuple(gone),
-            )
-        children = self._children(changes, plan, made.rows)
-        if children:
-            return NotUndone("rows of others refer to rows that would be removed", tuple(children))
-        pending = [part for rows in in_order(made.rows) for part in batched(rows, self._at_once(plan))]
-        while pending:
-            left: list[tuple[Back, ...]] = []
-            for rows in pending:
-                try:
-                    changes.put(self._back(plan, rows))
-                except Collided as error:  # with a row that has to make room first
-                    collided = error
-                    left += [(row,) for row in rows]
-            if left == pending:
-                raise SqlRefused(collided.failed)
-            pending = left
-        if made.rows:
-            still = restoration(done.before, done.after, self._current(changes, plan, keys), plan.changed, "overwrite")
-            if wrong := {place(row.key) for row in made.rows} & {place(row.key) for row in still.rows}:
-                what = f"{name}: the row {wrong.pop().decode()} is not as it was after it was put back"
-                raise SqlRefused(Failed("statement", f"{what}: see triggers and rules of this table"))
-        kept = tuple(made.conflicts) if on_conflict == "keep_current" else ()
-        return Undone(restored=len(made.rows), kept=kept)
-
-    def _at_once(self, plan: Plan) -> int:
-        """Return the number of rows that one statement has values for."""
-        return max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // len(plan.columns)))
-
-    def _back(self, plan: Plan, rows: Sequence[Back]) -> Bound:
-        """Return the statement that puts rows back, all in one way; several at once may refer to each other."""
-        if plan.table is None:
-            raise AssertionError(plan.statement.text)
-        table, how = plan.table, rows[0].how
-        if how == "insert":
-            given = any(column.identity for column in table.columns)
-            values = [value for row in rows for value in row.row]
-            marks = batched([parameter(n + 1, self.dialect) for n in range(len(values))], len(plan.columns))
-            return Bound(texts.insert(table.name, plan.columns, marks, self.overriding * given), tuple(values))
-        keys = [row.key for row in rows]
-        if how == "delete":
-            return Bound(texts.remove(table.name, self._are(table, keys)), tuple(chain(*keys)))
-        columns = [name for name in plan.changed if name in plan.columns]
-        (back,) = rows
-        if not columns:
-            return Bound(texts.remove(table.name, "1 = 0"), ())
-        values = [back.row[plan.columns.index(name)] for name in columns]
-        places = [parameter(len(back.key) + n + 1, self.dialect) for n in range(len(columns))]
-        return Bound(texts.put_back(table.name, columns, places, self._are(table, keys)), (*back.key, *values))
-
-    def _are(self, table: TargetTable, keys: Sequence[Row]) -> str:
-        """Return the condition of the rows that have one of these keys, whose values come first."""
-        marks = batched([parameter(n + 1, self.dialect) for n in range(len(keys) * len(table.key))], len(table.key))
-        return " OR ".join(f"({texts.equal(table.key, mark, self.same)})" for mark in marks)
-
-    def _current(self, changes: Changes, plan: Plan, keys: Sequence[Row]) -> dict[bytes, Row | None]:
-        """Return the rows with these keys as they are now, and lock them."""
-        if plan.table is None:
-            return {}
-        found: dict[bytes, Row | None] = {place(key): None for key in keys}
-        head = texts.select(plan.columns, texts.named(plan.table.name), cast=texts.CAST[self.dialect])
-        for part in batched(keys, self._at_once(plan)):
-            text = f"{head} WHERE {self._are(plan.table, part)}{self.lock}"
-            for row in changes.image(Bound(text, tuple(chain(*part)))):
-                found[place(row[: len(plan.table.key)])] = row
-        return found
-
-    def _children(self, changes: Changes, plan: Plan, rows: Sequence[Back]) -> list[RowConflict]:
-        """Return rows of others that would go with an inserted row, by a foreign key, if it were removed."""
-        found = []
-        for child in plan.table.children if plan.table is not None else ():
-            if "delete" not in child.carries_on:
-                continue
-            marks = [parameter(n + 1, self.dialect) for n in range(len(child.columns))]
-            head = texts.select(child.columns, texts.named(child.child), cast=texts.CAST[self.dialect])
-            text = f"{head} WHERE {texts.equal(child.columns, marks)} LIMIT 1"
-            for back in rows:
-                if back.how == "delete":
-                    values = tuple(back.row[plan.columns.index(name)] for name in child.parent_columns)
-                    if hit := changes.image(Bound(text, values)):
-                        found.append(RowConflict(back.key, None, back.row, hit[0]))
-        return found
+        return RowsBack(changes, self.words, table, plan.changed, done).undone(on_conflict)
 
     # ------------------------------------------------------------ barrier rows
 

@@ -26,7 +26,8 @@ from strandline.group.core.encoding import decoded, encoded
 from strandline.group.statements.api import Dialect, Plan, TargetTable
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Failed, Limits, Rows
-from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, SqlRefused, SqlSteps
+from strandline.group.targets.changes import Ask, Call, Changed, Changes, Collided, SqlRefused, SqlWords
+from strandline.group.targets.sql import SqlSteps
 from strandline.group.targets.sqlite_schema import table_of
 from strandline.sql.statements import statement
 from strandline.urls import Url
@@ -52,7 +53,7 @@ class SqliteTarget(SqlSteps):
 
     dialect: Dialect = "sqlite"
     catalogue = _HERE
-    same = "IS"
+    words = SqlWords("sqlite", same="IS")
 
     def __init__(self, path: str | Path, *, timeout_s: float = 10.0) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from strandline.group.statements.api import ForeignKey, TargetColumn, TargetTable
 from strandline.group.statements.lexer import columns_in, tokens_of
-from strandline.group.targets.sql import Ask
+from strandline.group.targets.changes import Ask
 
 
 def table_of(ask: Ask, asked: str) -> TargetTable | None:
