@@ -7,8 +7,9 @@ has about as many appends as the others, because time says nothing about how man
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from strandline.pipeline.task import uncollected
 from strandline.store.api import Store
 from strandline.store.scans import events_of
 from strandline.values.events import EventRow
+from strandline.values.keys import SLICES, partition_of
 
 PAGE: Final = 2000
 LOOKS_MAX: Final = 40
@@ -36,6 +38,8 @@ class TimeRange(InputPartition):
     after: int
     to: int
     cut: int = LAST
+    slices: tuple[int, int] | None = None
+    """Of these alone: where it was read so far by another number of partitions."""
 
 
 @dataclass
@@ -47,6 +51,21 @@ class KeyRange(InputPartition):
     cut: int
 
 
+def ranges_between(after: Sequence[int], to: Sequence[int], partitions: int) -> Iterator[TimeRange]:
+    """Yield what lies between timestamps by partition, and later ones, of a log that has so many partitions now.
+
+    It may have had other numbers of them when these were noted.
+    """
+    counts = {len(after), len(to), partitions}
+    if len(counts) == 1:
+        yield from (TimeRange(partition, after[partition], to[partition]) for partition in range(partitions))
+        return
+    starts = sorted({ceil(number * SLICES / count) for count in counts for number in range(count)})
+    for lo, hi in pairwise([*starts, SLICES]):
+        low, high = after[partition_of(lo, len(after))], to[partition_of(lo, len(to))]
+        yield TimeRange(partition_of(lo, partitions), low, high, slices=(lo, hi - 1))
+
+
 def read_range(
     chosen: Selection, range_: InputPartition, *, tail: bool, archive: bool = True
 ) -> Iterator[pa.RecordBatch]:
@@ -55,6 +74,8 @@ def read_range(
     if isinstance(range_, KeyRange):
         pages: Iterable[Sequence[EventRow]] = _pages_of_keys(s, chosen, range_)
     elif isinstance(range_, TimeRange):
+        lo, hi = range_.slices or (chosen.lo, chosen.hi)
+        chosen = replace(chosen, lo=max(lo, chosen.lo), hi=min(hi, chosen.hi))
         wanted = chosen.wanted(range_.partition, range_.cut, range_.after, range_.to)
         pages = replay_partition(s.log, s.store, s.settings, wanted, tail=tail, archive=archive)
     else:  # a read of nothing still has one part

@@ -40,7 +40,7 @@ from strandline.errors import InvalidInput, StrandlineError, shown
 from strandline.journal.replay import LAST
 from strandline.pipeline import jvm, push_down, session
 from strandline.pipeline.columns import ARROW_SCHEMA
-from strandline.pipeline.event_ranges import KeyRange, TimeRange, parts_of_partition, read_range
+from strandline.pipeline.event_ranges import KeyRange, TimeRange, parts_of_partition, ranges_between, read_range
 from strandline.pipeline.event_writing import COLUMNS, EventsWriter
 from strandline.pipeline.selection import (
     ALL_COLUMNS,
@@ -247,6 +247,8 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         ends = self.frozen or self._pointers()
+        if len(start) != len(ends):  # another log has taken over: its pointers began above all of the old one's
+            return _offsets(ends)
         ends = [max(end, start[str(partition)]) for partition, end in enumerate(ends)]
         if isinstance(limit, ReadMaxRows):
             share = max(1, limit.max_rows // len(ends))
@@ -257,8 +259,13 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offsets(self._pointers())
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TimeRange]:
-        wanted = map(str, self.selection.partitions(len(end)))
-        return [TimeRange(int(p), start[p], end[p]) for p in wanted if end[p] > start[p]]
+        partitions = self.selection.target.open().store.settings.partitions
+        wanted = set(self.selection.partitions(partitions))
+        return [
+            range_
+            for range_ in ranges_between(_timestamps(start), _timestamps(end), partitions)
+            if range_.partition in wanted and range_.to > range_.after
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(self.selection, partition, tail=False, archive=False)
@@ -276,6 +283,10 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             store, partition, after=(start, LAST), to=end, limit=rows_max, entity_type=self.selection.entity_type
         ).rows
         return rows[-1].timestamp if len(rows) == rows_max else end
+
+
+def _timestamps(offsets: Mapping[str, int]) -> list[int]:
+    return [offsets[str(partition)] for partition in range(len(offsets))]
 
 
 def _offsets(timestamps: Sequence[int]) -> dict[str, int]:

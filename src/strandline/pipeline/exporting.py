@@ -31,7 +31,7 @@ from strandline.connect import Strandline
 from strandline.errors import Conflict, StrandlineError, Unavailable, counted, invalid
 from strandline.pipeline import jvm, session
 from strandline.pipeline.columns import ARROW_SCHEMA
-from strandline.pipeline.event_ranges import TimeRange, parts_of_partition, read_range
+from strandline.pipeline.event_ranges import TimeRange, parts_of_partition, ranges_between, read_range
 from strandline.pipeline.failures import crossing
 from strandline.pipeline.selection import Selection
 from strandline.pipeline.supervisor import check_shared, interrupted_in_order, of_spark, open_session
@@ -230,9 +230,9 @@ class ExportRun:
         slots = self._spark.sparkContext.defaultParallelism
         chosen = replace(chosen, tasks=max(1, 2 * slots // len(to)))
         parts = [
-            TimeRange(partition, low, high)
-            for partition in range(len(to))
-            for low, high in parts_of_partition(self._s.store, chosen, partition, after[partition], to[partition])
+            replace(range_, after=low, to=high)
+            for range_ in ranges_between(after, to, len(to))
+            for low, high in parts_of_partition(self._s.store, chosen, range_.partition, range_.after, range_.to)
         ]
         count = len(parts)
         numbers = self._spark.range(0, count, 1, count)
