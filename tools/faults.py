@@ -12,6 +12,7 @@ A patch says above its text what it breaks, and within how many programs of whic
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -87,11 +88,14 @@ def found_by(fault: Fault) -> tuple[bool, str]:
 
 def main(argv: list[str]) -> int:
     """Go through the faults; 1 if one was not noticed."""
-    names = [name for name in argv if not name.startswith("--")]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a fault; all of them without one")
+    parser.add_argument("--check", action="store_true", help="say only whether each patch applies")
+    asked = parser.parse_args(argv)
     missed = 0
-    for fault in faults(names):
+    for fault in faults(asked.names):
         begun = time.monotonic()
-        if "--check" in argv:
+        if asked.check:
             good, said = applies(fault, ROOT, check=True), "does not apply"
             said = "" if good else said
         else:
