@@ -92,8 +92,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a fault; all of them without one")
     parser.add_argument("--check", action="store_true", help="say only whether each patch applies")
     asked = parser.parse_args(argv)
+    chosen = faults(asked.names)
+    if unknown := set(asked.names) - {fault.name for fault in chosen}:
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}")
     missed = 0
-    for fault in faults(asked.names):
+    for fault in chosen:
         begun = time.monotonic()
         if asked.check:
             good, said = applies(fault, ROOT, check=True), "does not apply"
