@@ -23,9 +23,11 @@ from strandline.query.acceptance import end_of
 from strandline.query.slices import Slices
 from strandline.reconcile.rounds import HereRunner, reconcile_rounds
 from strandline.record import Content, content_digest, encode_header, encode_value
-from strandline.store.archive import PagePlan, archive_plan, archived_to
+from strandline.store.archive import ArchivedPlace, ArchivedTo, PagePlan, archive_plan, archived_to
 from strandline.store.archive_files import read_manifest
+from strandline.store.raw_rows import raw_events
 from strandline.store.scans import look_at
+from strandline.store.tables import JOURNAL
 from strandline.testing import carry
 from strandline.testing.archive import archive_here
 from strandline.values.actions import Append
@@ -360,7 +362,7 @@ def test_a_folder_that_is_away_or_elsewhere(s: Strandline, tmp_path: Path, monke
         assert away.value.code == "away"
         assert str(folder) in away.value.message
         assert "archive=" in away.value.hint
-    assert shown == [], "nothing is shown before"
+        assert shown == [], "nothing is shown before"
     assert [event.payload for event in s.journal.read(KEYS[0], from_=17)] == [1]
     assert len(list(s.journal.read(KEYS[0], backwards=True, limit=1))) == 1
     assert len(list(s.journal.read("order|new"))) == 1, "a key that has nothing there needs no file"
@@ -557,11 +559,16 @@ def test_reconcile_and_verify_do_not_miss_what_is_archived(tmp_path: Path) -> No
         assert findings(s) == []
         archive_here(s, folder, line(s))
         assert findings(s) == []
-        s.journal.append(KEYS[0], [Event("Later", 1)])
+        s.journal.append(KEYS[0], [Event("Later", 1), Event("Later", 2)])
         carry(s)
         assert findings(s) == []
+        store: Any = s.store
+        with store._database.write() as tx:
+            tx.execute("remove_journal_row", (KEYS[0], 1, 16 // 10_000, 17))
+        (found,) = findings(s)
+        assert (found.kind, found.key, found.seq_nrs) == ("event_missing", KEYS[0], (17,))
     report = verify(url)
-    assert report.damaged == 0, report.damages
+    assert report.damaged == 1, report.damages
     shutil.rmtree(folder)
     with strandline.connect(url) as s, pytest.raises(Unavailable):
         findings(s)
@@ -593,3 +600,29 @@ def test_a_restored_journal_reads_the_archive_and_goes_on_in_a_copy(tmp_path: Pa
         s.journal.append(KEYS[0], [Event("Another", 2)])
         archive_here(s, folder, line(s))
         assert [event.payload for event in s.journal.read(KEYS[0])][-1] == 2
+
+
+# ---------------------------------------------------------------- without transactions
+
+
+@pytest.mark.req("J120")
+def test_what_is_written_later_stays_where_a_later_write_wins(tmp_path: Path) -> None:
+    """A row that a repair puts back, and a life that begins after a purge, when a removal comes late."""
+    with last_write_wins(partitions=1, segment_size=4) as s:
+        some_events(s)
+        folder, to = tmp_path / "archive", line(s)
+        row = next(row for page in raw_events(s.store, 0) for row in page if row.key == KEYS[0] and row.seq_nr == 3)
+        archive_here(s, folder, to)
+        assert stored(s, KEYS[0]) == []
+        store: Any = s.store
+        store._put_row(JOURNAL, row, to + 1)
+        assert stored(s, KEYS[0]) == [3]
+        place = ArchivedPlace(*row[:4], row.timestamp, row.digest)
+        store.remove_archived(0, [place])
+        assert stored(s, KEYS[0]) == [3], "it was written after the event was"
+        s.journal.purge(KEYS[4])
+        s.journal.append(KEYS[4], [Event("New life", 1)])
+        carry(s)
+        store.mark_archived(0, [ArchivedTo(KEYS[4], 1, 16)], to)
+        assert head_of(s, KEYS[4]).archive_to == 0
+        assert [event.payload for event in s.journal.read(KEYS[4])] == [1]
