@@ -399,10 +399,13 @@ def check_pair(log: Log, store: Store, urls: Urls | None) -> None:
     stored = store.settings
     if stored.log_id != log.log_id:
         names = f"{urls.log} is not the log of the store at {urls.store}" if urls else "this is not the store's log"
+        hint = "is the log's URL right? If so, it was replaced: give a new store, or restore both from one backup"
+        if stored.log_nr:
+            hint = "give the URL of the log that took over when the journal was repartitioned"
         raise SchemaMismatch(
             f"{names}: its id is {log.log_id}, not {stored.log_id}",
             code="log_replaced",
-            hint="is the log's URL right? If so, it was replaced: give a new store, or restore both from one backup",
+            hint=hint,
             stored=stored.log_id,
             given=log.log_id,
         )

@@ -157,6 +157,7 @@ def test_who_has_the_old_log_open_is_refused(journals: Journals) -> None:
     with pytest.raises(SchemaMismatch) as refused:
         connect(**old)
     assert refused.value.code == "log_replaced"
+    assert "repartitioned" in refused.value.hint
 
 
 @pytest.mark.req("J124")
