@@ -77,7 +77,7 @@ LINES = {
     ("rebuild", "sqlite"): ["rebuild/sqlite"],
     ("rebuild", "postgres"): ["rebuild/postgres"],
     ("reconcile", "sqlite"): ["reconcile/clean", "reconcile/clean-with-log"],
-    ("archive", "sqlite"): ["archive/write"],
+    ("archive", "sqlite"): ["archive/write", "archive/read"],
     ("tags", "sqlite"): [
         "tags/live-p50",
         "tags/live-p99",

@@ -2,6 +2,9 @@
 
 Ours is `pipeline.archive` on `local[2]`, from a SQLite store to files that were read back and compared. Spark's own is
 the same rows, read from these files into its memory before its clock starts, written once more in the same folders.
+
+`read` is the journal read with format `strandline` into Spark's memory after all events but the last left the store for
+an archive, beside Spark reading the archive's files there.
 """
 
 from __future__ import annotations
@@ -58,6 +61,39 @@ def rewrite_in_child(url: str, folder: str) -> dict[str, Any]:
     return {"events": events, "seconds": seconds}
 
 
+def read_in_child(url: str, folder: str) -> dict[str, Any]:
+    """Read a copy of the journal, whose events left for an archive, into memory; how long the second time took."""
+    return _read(url, folder, files=False)
+
+
+def read_files_in_child(url: str, folder: str) -> dict[str, Any]:
+    """Let Spark read the files of that archive into its memory; how long the second time took."""
+    return _read(url, folder, files=True)
+
+
+def _read(url: str, folder: str, *, files: bool) -> dict[str, Any]:
+    import strandline
+    from strandline.pipeline import archive, session
+
+    shutil.copytree(url.removeprefix("sqlite:"), f"{folder}/journal")
+    url = f"sqlite:{folder}/journal"
+    with strandline.connect(url) as s:
+        line = s.strandline()
+    spark = session.start(MASTER)
+    try:
+        archive(url, f"{folder}/archive", line, remove=True, spark=spark)
+        for _ in range(2):
+            from_s = time.perf_counter()
+            ours = spark.read.format("strandline").option("url", url)
+            rows = (spark.read.parquet(f"{folder}/archive/events") if files else ours.load()).cache()
+            events = rows.count()
+            seconds = time.perf_counter() - from_s
+            rows.unpersist(blocking=True)
+    finally:
+        session.end()
+    return {"events": events, "seconds": seconds}
+
+
 def _side(function: str, plan: CaseSettings) -> RoundFigure:
     folder = plan.folder / "files"
     folder.mkdir()
@@ -65,7 +101,7 @@ def _side(function: str, plan: CaseSettings) -> RoundFigure:
     shutil.rmtree(folder)
     least = (QUICK_EVENTS if plan.quick else EVENTS) // 2
     if answer["events"] < least:
-        raise RuntimeError(f"{answer['events']} events were written")
+        raise RuntimeError(f"{answer['events']} events were written or read")
     return RoundFigure(answer["events"] / answer["seconds"], answer)
 
 
@@ -73,4 +109,8 @@ WRITE = Case(
     "archive/write", "spark-from-memory", "events/s", 0.5, partial(_side, "archive_in_child"),
     partial(_side, "rewrite_in_child"), prepare=prepare, settings={"events": EVENTS, "keys": KEYS, "master": MASTER},
 )  # fmt: skip
-CASES = [WRITE]
+READ = Case(
+    "archive/read", "spark-into-memory", "events/s", 0.5, partial(_side, "read_in_child"),
+    partial(_side, "read_files_in_child"), prepare=prepare, settings={"events": EVENTS, "keys": KEYS, "master": MASTER},
+)  # fmt: skip
+CASES = [WRITE, READ]
