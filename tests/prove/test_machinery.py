@@ -21,6 +21,7 @@ from strandline.query.tag_settings import TagSettings
 from strandline.testing import limits
 from strandline.testing.prove import journal, run
 from strandline.testing.prove.program import Call, Difference, Program
+from strandline.testing.prove.projection_world import POINTS
 from strandline.testing.prove.shrink import shrink
 from strandline.testing.rare import RARE, counting
 from strandline.values.actions import Delete
@@ -243,3 +244,23 @@ def test_bad_input_is_refused(argv: tuple[str, ...]) -> None:
     answer = call(*argv)
     assert answer.code == 2
     assert answer.err.startswith("error: ")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("point", ["before store.pointers", "after store.pointers"])
+def test_hosts_of_a_process_do_not_wait_for_each_other_in_one_thread(point: str) -> None:
+    """One host looks at the pointers when another one of its process is to run."""
+    append = {
+        "key": 0,
+        "count": 2,
+        "content": None,
+        "tags": None,
+        "expected": None,
+        "first": None,
+        "id": None,
+        "size": None,
+    }
+    calls: list[Call] = [["append", {**append, "silent": False}], ["host", {"slot": 0}], ["host", {"slot": 1}]]
+    meanwhile = {"point": POINTS.index(point), "nth": 1, "what": "pump", "key": 0, "limit": None}
+    program = Program("projections", "sqlite", [*calls, ["meanwhile", meanwhile], ["pump", {"rounds": 2}]], {}, {})
+    assert run.difference(program) is None

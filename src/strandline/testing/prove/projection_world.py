@@ -277,7 +277,10 @@ class HostedRun(journal.Run):
         """Let something happen in the middle of a step of a host."""
 
         def once() -> None:
-            if not any(host.busy for host in self.hosts.values()):
+            busy = any(host.busy for host in self.hosts.values())
+            # Hosts of a process share its look at the pointers: another one would wait for it here, in this thread.
+            looks = any(host.process.pointer_watch._lock.locked() for host in self.hosts.values())
+            if not busy or looks:
                 self.world.faults.meanwhile(point, 1, once)
             else:
                 act()
