@@ -100,6 +100,7 @@ class Settings(CheckedSettings):
     commit_in_thread: bool = False
     """Whether a thread of our own commits for a lone caller, too: a disk that hangs then holds no caller up."""
     lease_s: float = within(30.0, 1, 3600)
+    """How long the right to carry lasts without a beat. Projections, work and groups have a `lease_s` of their own."""
     log_retention_s: float = within(86_400.0, 86_400, SECONDS_MAX)
     mark_idle_s: float = within(1.0, 0.1, 60)
     shutdown_grace_s: float = within(10.0, 0, 600)
