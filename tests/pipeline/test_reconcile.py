@@ -10,19 +10,21 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.acceptance.cli_call import call
+from tests.journal.worlds import last_write_wins
 from tests.reconcile.planting import KEYS, TAG, Hand, all_of, history, names, plants_of
 from tests.reconcile.test_planted import drop_views, of_whole
 
 import strandline
 from strandline import Event
 from strandline.errors import InvalidInput, LeaseHeld, Unavailable
-from strandline.pipeline.reconciling import TALLY_DDL, differing_rows, reconcile
+from strandline.pipeline.reconciling import TALLY_DDL, _kept_days, differing_rows, reconcile
 from strandline.reconcile.findings import FrozenEnds
 from strandline.reconcile.rounds import read_side
 from strandline.reconcile.sides import parts_of_round
 from strandline.reconcile.tallies import Tally, TallyCell, differing, signed
 from strandline.store.raw_rows import tags_in_view
-from strandline.testing import carry
+from strandline.store.tables import JOURNAL
+from strandline.testing import FakeClock, carry
 
 
 @pytest.mark.req("J116", "J118", "T83", "RR9")
@@ -121,6 +123,46 @@ def test_views_are_made_again_while_queries_and_appends_go_on(tmp_path: Path, sp
         carry(s)
         later = [event for event in s.by_tag(TAG) if str(event.key) == "later|1"]
         assert [event.tag_seq_nr for event in later] == list(range(1, len(later) + 1))
+
+
+@pytest.mark.req("J116")
+def test_finished_days_are_kept_for_the_next_run(tmp_path: Path, spark: Any) -> None:
+    url, kept, clock = f"sqlite:{tmp_path}/shop", str(tmp_path / "kept.json"), FakeClock()
+    with strandline.connect(url, clock=clock) as s:
+        for _ in range(4):
+            s.journal.append_many([(key, [Event("Placed", 1, tags=[TAG])]) for key in KEYS])
+            clock.advance(86_400)
+            s.journal.append("morning|1", [Event("Morning", 1)])
+            carry(s)
+        assert reconcile(url, keep=kept, spark=spark).events == 4 * (len(KEYS) + 1)
+        told = call("pipeline", "reconcile", "--url", url, "--keep", kept, "--json")
+        assert (told.code, told.lines[0]["days_passed_over"], told.lines[0]["slices_reread"]) == (0, 3, 0)
+        assert told.lines[0]["events"] == len(KEYS) + 1
+        s.journal.purge(KEYS[3])
+        carry(s)
+        told = call("pipeline", "reconcile", "--url", url, "--keep", kept, "--reread", "50%")
+        assert told.code == 0
+        assert re.search(r"2 finished days passed over; 1 slice read wholly", told.out + told.err)
+        report = reconcile(url, keep=kept, spark=spark)
+        assert (report.findings, report.days_passed_over, report.slices_reread) == ([], 3, 0)
+        holder = Hand(s)
+        holder.remove(JOURNAL, holder.event(KEYS[5], 1))
+        report = reconcile(url, keep=kept, reread=1, spark=spark)
+        assert names(report.findings) == [("event_missing", KEYS[5], (1,))]
+
+
+@pytest.mark.req("J116")
+def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    url, kept = f"sqlite:{tmp_path}/shop", str(tmp_path / "kept.json")
+    with strandline.connect(url) as s:
+        history(s)
+    for given in ({"keep": kept, "sample": 0.5}, {"reread": 0.5}, {"keep": kept, "reread": 0}, {"keep": str(tmp_path)}):
+        with pytest.raises(InvalidInput):
+            reconcile(url, **given)
+    assert call("pipeline", "reconcile", "--url", url, "--keep", kept, "--reread", "0%").code == 2
+    with last_write_wins(partitions=4, segment_size=3) as s, pytest.raises(InvalidInput, match="no day can be passed"):
+        _kept_days(s, kept, None)
+    assert not Path(kept).exists()
 
 
 @pytest.mark.req("J116")

@@ -612,13 +612,16 @@ class TagMender:
     def pages(self, first: int, last: int) -> Iterator[list[TagRow]]:
         """Yield the rows of these buckets."""
         if not self._partitioned:
-            after: Any = (first * self._bucket_us, "", 0)
-            to = (last + 1) * self._bucket_us - 1
-            yield from self._scanned(BY_TIME, (self._tag,), after, to)
+            yield from self.between(first * self._bucket_us, (last + 1) * self._bucket_us - 1)
             return
         for buckets in self._bucket_pages(first - 1, last):
             for bucket in buckets:
                 yield from self._scanned(IN_BUCKET, (self._tag, bucket), None, None)
+
+    def between(self, first_us: int, last_us: int) -> Iterator[list[TagRow]]:
+        """Yield the rows of this stretch of time; of stores that are not partitioned."""
+        if first_us <= last_us:
+            yield from self._scanned(BY_TIME, (self._tag,), (first_us, "", 0), last_us)
 
     def _scanned(self, scan: Any, equal: tuple[Any, ...], after: Any, to: Any) -> Iterator[list[TagRow]]:
         more = True

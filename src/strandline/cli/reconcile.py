@@ -26,6 +26,13 @@ def reconcile(
     sample: Annotated[
         str | None, typer.Option("--sample", metavar="SHARE", help="Only a share of all slices, e.g. 1%.")
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="FILE", help="Keep digests of finished days here, for the next run."),
+    ] = None,
+    reread: Annotated[
+        str | None, typer.Option("--reread", metavar="SHARE", help="With --keep: how many are read again. [5%]")
+    ] = None,
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Also write a page with a picture.")
     ] = None,
@@ -40,11 +47,12 @@ def reconcile(
     Example: strandline pipeline reconcile --sample 1% --url sqlite:orders
     """
     share = None if sample is None else share_of(sample)
+    again = None if reread is None else share_of(reread, "--reread")
     options.connect().close()
     from strandline.pipeline.reconciling import reconcile as compare
 
     with spark_job(options, master, "what is being compared") as job:
-        report = compare(**job, repair=repair, sample=share)
+        report = compare(**job, repair=repair, sample=share, keep=keep, reread=again)
     if html is not None:
         from strandline.reconcile.page import page_of
 
@@ -56,15 +64,15 @@ def reconcile(
     return Corrupt.exit_code if report.unrepaired else 0
 
 
-def share_of(text: str) -> float:
-    """Return the share of slices that a user gave: `1%`, or `0.01`."""
+def share_of(text: str, option: str = "--sample") -> float:
+    """Return the share that a user gave: `1%`, or `0.01`."""
     number, percent, rest = text.partition("%")
     try:
         share = float(number) / (100 if percent else 1)
     except ValueError:
         share = 0.0
     if rest or not 0 < share <= 1:
-        raise invalid("option", "--sample", "not a share", allowed="above 0%, up to 100%", got=text)
+        raise invalid("option", option, "not a share", allowed="above 0%, up to 100%", got=text)
     return share
 
 
@@ -87,6 +95,9 @@ def _tell(report: ReconcileReport, html: str | None) -> None:
         say(f"{compared}, {views}: {said}; {len(report.unrepaired)} left")
     else:
         say(f"{compared}, {views}: no difference")
+    if report.days_passed_over:
+        reread = f"; {counted(report.slices_reread, 'slice')} read wholly" if report.slices_reread else ""
+        note(f"{counted(report.days_passed_over, 'finished day')} passed over{reread}")
     if report.busy:
         note(f"{counted(len(report.busy), 'key')} left out: being written all the time; run it again")
     if html is not None:

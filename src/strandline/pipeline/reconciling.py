@@ -30,10 +30,12 @@ from strandline.pipeline.supervisor import check_shared, interrupted_in_order, o
 from strandline.pipeline.target import JournalRef
 from strandline.pipeline.task import uncollected
 from strandline.reconcile.findings import Difference, FrozenEnds, ReconcileReport
+from strandline.reconcile.kept_days import REREAD, KeptDaysFile
 from strandline.reconcile.rounds import KeyPart, Repair, SideTotals, look_at_keys, read_side, reconcile_rounds
 from strandline.reconcile.sides import OddRow, SidePart, SideResult
 from strandline.reconcile.tallies import Tally, TallyCell, signed
 from strandline.store.api import Lease
+from strandline.store.tag_scans import is_partitioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +54,8 @@ def reconcile(
     store: str | None = None,
     repair: bool = False,
     sample: float | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    reread: float | None = None,
     stop: threading.Event | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
@@ -61,18 +65,25 @@ def reconcile(
 
     It may run beside a pipeline. With `repair` it takes the pipeline's lease (`LeaseHeld` if another has it) and
     corrects what log and journal prove; rows that were put back are listed in table `repaired`. `sample` is the share
-    of slices to compare, above 0 and up to 1. What `stop` ended is `Unavailable.away`.
+    of slices to compare, above 0 and up to 1. `keep` names a file in which digests of finished days are kept for the
+    next run, which passes over them but for a share, `reread` (0.05). What `stop` ended is `Unavailable.away`.
     """
-    if sample is not None and not 0 < sample <= 1:
-        raise invalid("option", "sample", "not a share", allowed="above 0, up to 1 (100%)", got=sample)
+    for name, share in (("sample", sample), ("reread", reread)):
+        if share is not None and not 0 < share <= 1:
+            raise invalid("option", name, "not a share", allowed="above 0, up to 1 (100%)", got=share)
+    if sample is not None and keep is not None:
+        raise invalid("option", "keep", "a sample keeps nothing", allowed="one of sample and keep", got=str(keep))
+    if reread is not None and keep is None:
+        raise invalid("option", "reread", "nothing is kept", allowed="reread with keep", got=reread)
     target = JournalRef(url, log, store, {"schema": "check", **settings})
     stop = stop or threading.Event()
     with target.connect() as s:
         check_shared(s, spark.sparkContext.master if spark else master)
+        kept = _kept_days(s, keep, reread)
         lease = s.store.lease().take(f"reconcile, {socket.gethostname()} pid {os.getpid()}") if repair else None
         try:
             with suppress(jvm.JvmUnwanted), interrupted_in_order(stop), open_session(spark, master, stop) as running:
-                return _reconciled(s, target, running, lease, sample, stop)
+                return _reconciled(s, target, running, lease, sample, kept, stop)
             raise _stopped()
         finally:
             if lease is not None:
@@ -86,6 +97,7 @@ def _reconciled(
     spark: SparkSession,
     lease: Lease | None,
     sample: float | None,
+    keep: KeptDaysFile | None,
     stop: threading.Event,
 ) -> ReconcileReport:
     def going_on() -> None:
@@ -100,7 +112,20 @@ def _reconciled(
     right = Repair(lease.fence, carry_mark) if lease is not None else None
     runner = SparkRunner(spark, target.by_reference(jvm.temporary_folder()))
     start = random.random()
-    return reconcile_rounds(s.log, s.store, runner, sample=sample, start=start, repair=right, going_on=going_on)
+    return reconcile_rounds(
+        s.log, s.store, runner, sample=sample, start=start, repair=right, keep=keep, going_on=going_on
+    )
+
+
+def _kept_days(s: Strandline, path: str | os.PathLike[str] | None, reread: float | None) -> KeptDaysFile | None:
+    if path is None:
+        return None
+    if is_partitioned(s.store):
+        raise invalid(
+            "option", "keep", "this store is walked as its tables lie, so no day can be passed over",
+            allowed="a store on SQLite or PostgreSQL", got=str(path),
+        )  # fmt: skip
+    return KeptDaysFile(path, s.store.settings.history_id, REREAD if reread is None else reread)
 
 
 def _stopped() -> Unavailable:

@@ -75,12 +75,12 @@ class EventColumns:
         return made if made.sound else None
 
     def sums(
-        self, ends: Sequence[int], oldest: Sequence[int | None], *, partitioned: bool
+        self, ends: Sequence[int], oldest: Sequence[int | None], *, partitioned: bool, by_day: bool = False
     ) -> tuple[int, list[tuple[int, int, int]], Iterator[CellSum]]:
         """Return how many events are not above `ends`, offsets by partition; those with tags; what they add to cells.
 
         `oldest` is the first offset of each partition that the log keeps; None where it proves nothing. Of those with
-        tags it tells which rows they are, and from where to where their bodies have the tags.
+        tags it tells which rows they are, and from where to where their bodies have the tags. `by_day`: links, too.
         """
         offsets = self.fixed["log_offset"]
         kept = offsets <= np.array(ends, np.int64)[self.homes]
@@ -88,12 +88,12 @@ class EventColumns:
         (tagged,) = np.nonzero(kept & (tags_at != headers_at))
         places = list(zip(tagged.tolist(), tags_at[tagged].tolist(), headers_at[tagged].tolist(), strict=True))
         firsts = np.array([2**62 if first is None else first for first in oldest], np.int64)[self.homes]
-        return int(kept.sum()), places, self._sums(kept, kept & (offsets >= firsts), partitioned=partitioned)
+        return int(kept.sum()), places, self._sums(kept, kept & (offsets >= firsts), partitioned, by_day)
 
-    def _sums(self, kept: Any, logged: Any, *, partitioned: bool) -> Iterator[CellSum]:
+    def _sums(self, kept: Any, logged: Any, partitioned: bool, by_day: bool) -> Iterator[CellSum]:
         own = mixed(self.keys, self.lives, self.seq_nrs)
         links = own - mixed(self.keys, self.lives, self.prevs)
-        yield from self._cells("chain", kept, links, by_day=False, found=True)
+        yield from self._cells("chain", kept, links, by_day=by_day, found=True)
         if logged.any():
             items = mixed(self.keys, self.lives, self.seq_nrs, self.digests)
             yield from self._cells("log", logged, items, by_day=True, found=True)

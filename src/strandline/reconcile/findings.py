@@ -88,6 +88,10 @@ class ReconcileReport:
     busy: list[str] = field(default_factory=list)
     """Keys that were being written whenever they were looked at. They are compared by the next run."""
     strandline: int = 0
+    days_passed_over: int = 0
+    """Finished days that were not read: what an earlier run kept of them stood in."""
+    slices_reread: int = 0
+    """Slices of which all days were read after all, because what was kept did not fit."""
 
     @property
     def unrepaired(self) -> list[Difference]:
@@ -98,7 +102,9 @@ class ReconcileReport:
         return {**counted, "busy": self.busy, "findings": [finding.to_dict() for finding in self.findings]}
 
 
-COUNTED: Final = ("events", "keys", "tag_rows", "log_events", "slices", "suspects", "strandline")
+COUNTED: Final = (
+    "events", "keys", "tag_rows", "log_events", "slices", "suspects", "strandline", "days_passed_over", "slices_reread",
+)  # fmt: skip
 
 
 def numbers_shown(first: int, last: int) -> tuple[int, ...]:

@@ -5,7 +5,8 @@
     round 2    these slices again, tallied by key            ──▶ keys that differ, and odd rows of theirs
     round 3    these keys one by one, read afresh            ──▶ findings; corrected, if that is asked for
 
-A sample begins with round 2, on some slices. Where nothing differs round 1 is all there is.
+A sample begins with round 2, on some slices. Where nothing differs round 1 is all there is. With a file of kept days
+round 1 passes over what an earlier run has read (`kept_days`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from strandline.errors import Corrupt
 from strandline.log.api import Log
 from strandline.reconcile.examine import KeyExaminer
 from strandline.reconcile.findings import Difference, FrozenEnds, ReconcileReport
+from strandline.reconcile.kept_days import KeptDaysFile
 from strandline.reconcile.sides import OddRow, SidePart, SideReader, SideResult, parts_of_round
 from strandline.reconcile.tallies import Tally, differing
 from strandline.settings import Settings
@@ -121,12 +123,14 @@ def reconcile_rounds(
     sample: float | None = None,
     start: float = 0.0,
     repair: Repair | None = None,
+    keep: KeptDaysFile | None = None,
     going_on: Callable[[], None] = lambda: None,
 ) -> ReconcileReport:
     """Compare log, store and views; with a `repair` correct what can be proved.
 
-    `sample` is the share of slices to compare; `start`, from 0 up to 1, says which ones. `going_on` is called between
-    rounds, and raises where the work must end.
+    `sample` is the share of slices to compare; `start`, from 0 up to 1, says which ones. `keep` (not with a sample, and
+    not of a partitioned store) has what earlier runs kept of finished days. `going_on` is called between rounds, and
+    raises where the work must end.
     """
     report = ReconcileReport()
     try:
@@ -141,12 +145,14 @@ def reconcile_rounds(
     report.slices = SLICES if slices is None else len(slices)
     odd: list[OddRow] = []
     if slices is None:
-        totals = runner.sides(frozen, list(parts_of_round(store, tags)))
+        totals = _first_round(store, runner, frozen, tags, keep, report)
         going_on()
         _count(report, totals)
         odd += totals.odd
         differing_slices = {tally.cell.slice for tally in totals.differing}
         slices = frozenset(differing_slices | {slice_of(key) for key in totals.suspects})
+        if keep is not None:
+            keep.write(slices)
         if not slices:
             return report
         suspects = set(totals.suspects)
@@ -166,6 +172,32 @@ def reconcile_rounds(
         if busy is not None:
             report.busy.append(busy)
     return report
+
+
+def _first_round(
+    store: Store,
+    runner: RoundRunner,
+    frozen: FrozenEnds,
+    tags: Sequence[str],
+    keep: KeptDaysFile | None,
+    report: ReconcileReport,
+) -> SideTotals:
+    """Return what differs by slice and day. Slices for which kept sums do not fit are read wholly."""
+    if keep is None:
+        return runner.sides(frozen, list(parts_of_round(store, tags)))
+    without = keep.begin(report.strandline)
+    report.days_passed_over = len(without)
+    totals = runner.sides(frozen, list(parts_of_round(store, tags, without=without)))
+    keep.stand_in(totals)
+    unsure = keep.again | {tally.cell.slice for tally in totals.differing}
+    if without and unsure:
+        report.slices_reread = len(unsure)
+        again = runner.sides(frozen, list(parts_of_round(store, tags, frozenset(unsure), frozenset())))
+        keep.replace(again, unsure)
+        totals.differing = again.differing
+        totals.odd += again.odd
+        totals.suspects |= again.suspects
+    return totals
 
 
 def _pointers(log: Log, store: Store, frozen: FrozenEnds, repair: Repair | None) -> list[Difference]:

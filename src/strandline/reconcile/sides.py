@@ -26,8 +26,9 @@ from strandline.errors import Corrupt
 from strandline.log.api import Log
 from strandline.reconcile.event_columns import EventColumns
 from strandline.reconcile.findings import FrozenEnds
+from strandline.reconcile.kept_days import BY_DAY, spans_without
 from strandline.reconcile.kept_log import KeptLog
-from strandline.reconcile.tallies import ANY_DAY, Tallies, Tally, item_of, text_number
+from strandline.reconcile.tallies import ANY_DAY, DAY_US, Tallies, Tally, item_of, text_number
 from strandline.rows import life_of
 from strandline.settings import Settings
 from strandline.store.api import Store
@@ -53,12 +54,16 @@ PARTITIONED_SIDES: Final = ("slices", "places")
 
 @dataclass(frozen=True, slots=True)
 class SidePart:
-    """A part of a side. `slices`: only these; then items are tallied by key, and odd rows are told."""
+    """A part of a side. `slices`: only these; then items are tallied by key, and odd rows are told.
+
+    `without`: these days are left out, items are tallied by slice and day, and links by day, too (`kept_days`).
+    """
 
     side: str
     number: int
     tags: tuple[str, ...] = ()
     slices: frozenset[int] | None = None
+    without: frozenset[int] | None = None
 
 
 class OddRow(NamedTuple):
@@ -88,7 +93,8 @@ class SideReader:
         self._log, self._store, self._settings, self._frozen, self._part = log, store, settings, frozen, part
         self._partitions = store.settings.partitions
         self._partitioned = is_partitioned(store)
-        self._by_key = part.slices is not None
+        self._by_key = part.slices is not None and part.without is None
+        self._by_day, self._spans = part.without is not None, spans_without(part.without or ())
         self._bucket_us = LENGTHS_US[store.settings.bucket_size]
         self._tallies = Tallies(by_key=self._by_key)
         self._odd: list[OddRow] = []
@@ -115,6 +121,9 @@ class SideReader:
 
     def _wanted(self, slice_: int) -> bool:
         return self._part.slices is None or slice_ in self._part.slices
+
+    def _left_out(self, timestamp: int) -> bool:
+        return timestamp // DAY_US in (self._part.without or ())
 
     def _count(self, name: str, count: int = 1) -> None:
         self._counts[name] = self._counts.get(name, 0) + count
@@ -192,9 +201,9 @@ class SideReader:
     def _events(self) -> None:
         for page, archived in self._event_pages():
             by_slices = self._partitioned and not archived
-            if not self._by_key and self._by_columns(page, by_slices=by_slices):
+            rows = page if self._part.slices is None else [row for row in page if self._wanted(row.slice)]
+            if not self._by_key and self._by_columns(rows, by_slices=by_slices):
                 continue
-            rows = [row for row in page if self._wanted(row.slice)]
             if self._by_key:
                 self._odd_events(rows)
             for row in rows:
@@ -203,7 +212,7 @@ class SideReader:
     def _event_pages(self) -> Iterator[tuple[list[EventRow], bool]]:
         """Yield events of the store, and those that are in its archive (True), each once."""
         note = self._store.archive.note()
-        for page in raw_events(self._store, self._part.number, self._bounds()):
+        for page in raw_events(self._store, self._part.number, self._bounds(), self._spans):
             yield page if note is None else [row for row, there in self._archived(page) if not there], False
         slices = self._bounds()
         if note is None or (self._by_key and slices is None):
@@ -211,7 +220,8 @@ class SideReader:
         part, total = self._part.number, self._partitions
         slices = slices or (first_slice(part, total), first_slice(part + 1, total) - 1)
         for page in self._store.archive.pages(slices=slices, after=-1, to=SEQ_NR_MAX):
-            there = [row._replace(partition=part) for row, there in self._archived(page) if there]
+            read = [row for row in page if not self._left_out(row.timestamp)]
+            there = [row._replace(partition=part) for row, there in self._archived(read) if there]
             yield [row for row in there if row.seq_nr > self._head_of(row).delete_to], True
 
     def _archived(self, page: Sequence[EventRow]) -> Iterator[tuple[EventRow, bool]]:
@@ -231,10 +241,15 @@ class SideReader:
             return False
         ends = [pointer.offset for pointer in self._frozen.pointers]
         oldest = [first if self._log.exact or not first else None for first in self._frozen.oldest]
-        count, tagged, sums = columns.sums(ends, oldest, partitioned=by_slices)
+        count, tagged, sums = columns.sums(ends, oldest, partitioned=by_slices, by_day=self._by_day)
         self._count("events", count)
         for check, slice_, day, counted, total, found in sums:
-            self._tallies.add_sum(check, slice_, day, total, counted if check != "chain" else 0, found=found)
+            if check != "chain":
+                self._tallies.add_sum(check, slice_, day, total, counted, found=found)
+                continue
+            self._tallies.add_sum(check, slice_, None, total, 0, found=found)
+            if day is not None:
+                self._tallies.add_sum(BY_DAY[check], slice_, day, total, counted, found=found)
         for at, first, end in tagged:
             self._tags_of_event(page[at], first, end)
         return True
@@ -260,6 +275,8 @@ class SideReader:
         text, add = text_number(key), self._tallies.add
         links = item_of(text, number, seq_nr) - item_of(text, number, prev)
         add("chain", life.slice, NO_TIME, key, links, found=True, count=0)
+        if self._by_day:
+            add(BY_DAY["chain"], life.slice, row.timestamp, key, links, found=True)
         oldest = self._frozen.oldest[home]
         if (self._log.exact or not oldest) and parts.log_offset >= oldest:
             item = item_of(text, number, seq_nr, digest)
@@ -300,7 +317,7 @@ class SideReader:
             return
         for each in kept.events(self._frozen.pointers[partition].offset):
             row = each.row
-            if self._wanted(row.slice):
+            if self._wanted(row.slice) and not self._left_out(row.timestamp):
                 self._count("log_events")
                 item = item_of(text_number(row.key), row.life, row.seq_nr, row.digest)
                 self._tallies.add("log", row.slice, row.timestamp, row.key, item, found=False)
@@ -364,7 +381,9 @@ class SideReader:
             mender = TagMender(self._store, tag, 0, _no_mark)
             spans = mender.spans(self._partitions)
             if self._part.number < len(spans):
-                yield from mender.pages(*spans[self._part.number])
+                first, last = (bucket * self._bucket_us for bucket in spans[self._part.number])
+                for start, end in self._spans:
+                    yield from mender.between(max(start, first), min(end, last + self._bucket_us - 1))
 
     def _tag_row(self, row: TagRow) -> None:
         partition = key_partition(row.key, self._partitions)
@@ -386,6 +405,8 @@ class SideReader:
         if row.previous_seq_nr:
             links -= item_of(tag, text, row.life, row.previous_timestamp, row.previous_seq_nr, row.tag_seq_nr - 1)
         add("tag_chain", slice_, NO_TIME, row.key, links, found=True, count=0)
+        if self._by_day:
+            add(BY_DAY["tag_chain"], slice_, row.timestamp, row.key, links, found=True)
 
     def _odd_tag_rows(self, rows: Sequence[TagRow]) -> None:
         """Tell rows that no key accounts for."""
@@ -461,20 +482,19 @@ def _timestamp_in(body: bytes) -> int:
         return -1
 
 
-def parts_of_round(store: Store, tags: Sequence[str], slices: frozenset[int] | None = None) -> Iterator[SidePart]:
-    """Yield the parts of a round: all of every side, or what of them has these slices."""
+def parts_of_round(
+    store: Store, tags: Sequence[str], slices: frozenset[int] | None = None, without: frozenset[int] | None = None
+) -> Iterator[SidePart]:
+    """Yield the parts of a round: all of every side, or what of them has these slices, `without` some days."""
     partitioned = is_partitioned(store)
+    by_partition = ("heads", "log") if without is None else ("heads", "log", "events")
     for side in (*SIDES, *(PARTITIONED_SIDES if partitioned else ())):
         for number in range(store.settings.partitions):
             if side == "snapshots" and number and not partitioned:
                 continue
-            if (
-                slices is not None
-                and side in ("heads", "log")
-                and not _has_any(slices, number, store.settings.partitions)
-            ):
+            if slices is not None and side in by_partition and not _has_any(slices, number, store.settings.partitions):
                 continue
-            yield SidePart(side, number, tuple(tags) if side == "tags" else (), slices)
+            yield SidePart(side, number, tuple(tags) if side == "tags" else (), slices, without)
 
 
 def _has_any(slices: frozenset[int], partition: int, partitions: int) -> bool:

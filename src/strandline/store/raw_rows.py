@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from strandline.rows import life_of
 from strandline.store.api import Store
-from strandline.store.scans import ALL_EVENTS, SNAPSHOT_LIVES
+from strandline.store.scans import ALL_EVENTS, MOST, SNAPSHOT_LIVES
 from strandline.store.tables import JOURNAL, SLICE_VIEW, SNAPSHOT, Table
 from strandline.store.tag_scans import TAGS, is_partitioned
 from strandline.store.tag_view import TAG_PLACE, TAG_VIEW
@@ -37,20 +37,28 @@ class RawRows(Protocol):
         """Return the row at a place, without its digest; None if there is none."""
 
 
-def raw_events(store: Store, part: int, slices: tuple[int, int] | None = None) -> Iterator[list[EventRow]]:
-    """Yield pages of rows of table `journal`: those of a partition of the log, or on partitioned stores any part of
-    them."""
+def raw_events(
+    store: Store,
+    part: int,
+    slices: tuple[int, int] | None = None,
+    spans: Sequence[tuple[int, int]] = ((-1, MOST),),
+) -> Iterator[list[EventRow]]:
+    """Yield pages of rows of table `journal`: those of a partition of the log in these stretches of time, or on
+    partitioned stores any part of all."""
     if is_partitioned(store):
         for rows in _pages(store, JOURNAL, part):
             yield [_event_row(row, store.settings.partitions) for row in rows]
         return
-    after, more = (-1, -1), True
-    while more:
-        page = store.scan(ALL_EVENTS, (part,), after=after, limit=PAGE, slices=slices, bytes_max=PAGE_BYTES)
-        more = page.more and bool(page.rows)
-        if page.rows:
-            after = page.rows[-1].timestamp, page.rows[-1].seq_nr
-            yield page.rows
+    for first, last in spans:
+        after, more = (first, -1), True
+        while more:
+            page = store.scan(
+                ALL_EVENTS, (part,), after=after, to=last, limit=PAGE, slices=slices, bytes_max=PAGE_BYTES
+            )
+            more = page.more and bool(page.rows)
+            if page.rows:
+                after = page.rows[-1].timestamp, page.rows[-1].seq_nr
+                yield page.rows
 
 
 def _event_row(row: Sequence[Any], partitions: int) -> EventRow:
