@@ -17,10 +17,11 @@ from tests.repeats import examples  # noqa: E402
 from tests.servers.fixtures import REASONS, cassandra, fetch_for, kafka, postgres, reasons_table, spark_cluster  # noqa: E402
 from tests.servers.spares import certificates, spare_cassandra, spare_kafka  # noqa: E402
 from tests.store.keyspaces import cassandra_keyspace, cassandra_pool, empty_stores, unused_keyspace  # noqa: E402
+from tests.tools.wheels import wheel  # noqa: E402
 
 __all__ = [
     "cassandra", "cassandra_keyspace", "cassandra_pool", "certificates", "empty_stores", "kafka", "postgres",
-    "spare_cassandra", "spare_kafka", "spark_cluster", "unused_keyspace",
+    "spare_cassandra", "spare_kafka", "spark_cluster", "unused_keyspace", "wheel",
 ]  # fmt: skip
 
 # A busy machine is slow at making examples too; how long anything takes is measured elsewhere.
