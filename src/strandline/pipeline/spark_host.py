@@ -175,9 +175,13 @@ class SparkHost(Host):
             return run.store.ranges(tx, row)
 
     def has_done(self, pointers: Sequence[Pointer]) -> bool:
-        """Return whether all ranges have come to where these pointers are."""
+        """Return whether all ranges have come to where these pointers are, and have done what they were asked for."""
         for run in self._runs:
-            for row in self._rows(run):
+            with run.store.look(run.row.id) as (tx, found):
+                rows, requests = run.store.ranges(tx, found), run.store.requests(tx, run.row.id)
+            if any(request.refused is None for request in requests):
+                return False
+            for row in rows:
                 slices = slices_of(self._s.store, run.projection, RangeClaim(run.row, row), run.store, run.living)
                 if row.position < slices.bound(pointers):
                     return False
