@@ -35,10 +35,11 @@ from strandline.record_numbers import check_numbers
 from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.sql.api import Database
+from strandline.store.api import StoreSettings
 from strandline.store.scans import entity_types_of, keys_of
 from strandline.store.sql_store import part_of
-from strandline.store.tables import DECLARED, PACKAGE, Table
-from strandline.store.view_list import packages
+from strandline.store.tables import OWN_TABLES, Table
+from strandline.store.view_list import views_of
 from strandline.urls import SQL, Url, Urls, urls_of
 from strandline.values.actions import Append, Mark, Place
 from strandline.values.heads import Head, State
@@ -192,9 +193,9 @@ def _check_rows(url: Url, settings: Settings, report: VerifyReport, told: Told) 
     if url.scheme not in SQL:
         return
     with closing(backend_of(url).open_database(url, part_of(), settings, None, fixed={})) as database:
-        kept = {PACKAGE, *packages()}
-        for table in DECLARED.values():
-            if table.version is None or table.partitioned_only or table.package not in kept:
+        views = views_of(StoreSettings("", 1, 1))
+        for table in (*OWN_TABLES, *(table for view in views for table in view.tables)):
+            if table.version is None or table.partitioned_only:
                 continue
             told(f"read table {table.name}", 0, 0)
             try:

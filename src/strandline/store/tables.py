@@ -357,6 +357,8 @@ REPAIRED: Final = Table(
     ),
     place=("partition", "number"), partitioned_by=1, taken_by="purge", phase="own",
 )  # fmt: skip
+OWN_TABLES: Final = (JOURNAL, METAJOURNAL, ENDED, POINTER, QUARANTINE, SNAPSHOT)
+"""Those that every store has, beside the tables of its views."""
 SLICE_VIEW: Final = Table(
     "slice_view", SliceRow._make,
     columns_of(
