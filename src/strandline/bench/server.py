@@ -35,6 +35,7 @@ WARM_S, QUICK_WARM_S = 2.0, 0.1
 STREAMS, QUICK_STREAMS = 1_000, 10
 WRITERS: Final = 8
 WRITE_S, QUICK_WRITE_S = 20.0, 0.5
+PATIENCE_S = 30.0
 STREAMS_LIMIT_MB: Final = 200.0
 KEYS, QUICK_KEYS = 1_000_000, 1_000
 FIRST_PAGE_LIMIT_S: Final = 1.0
@@ -232,6 +233,9 @@ def streams(plan: CaseSettings) -> RoundFigure:
         slow.start()
         with Child("server:carry_in_child", folder=str(plan.folder)) as carrying:
             rate = answers_in(port, requests(token, WRITERS, tags=f',"tags":["{TAG}"]'), 0.0, write_s)
+            patience = time.monotonic() + PATIENCE_S
+            while not taken[0] and time.monotonic() < patience:  # what was written last is still on its way
+                time.sleep(0.01)
             carrying.stop()
             carrying.answer()
         over.set()
