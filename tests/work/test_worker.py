@@ -189,6 +189,7 @@ def stop_between_transactions(world: World, work: WorkJournal, process: subproce
     if world.is_sqlite:
         with work._database.write():
             process.send_signal(signal.SIGSTOP)
+            until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
         return
     others = "SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state "
     with psycopg.connect(world.place.partition("&schema=")[0], autocommit=True) as admin:
