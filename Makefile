@@ -61,7 +61,7 @@ prepared:
 
 test: prepared
 	@$(BIN)/python -m compileall -q -j 0 src # once, not in each of hundreds of processes
-	@$(BIN)/pytest -n $(LANES) --durations 20 $(ARGS)
+	@$(BIN)/pytest -n $(LANES) --durations 20 $(ARGS) || $(BIN)/python tools/again.py $$?
 
 pictures: $(STAMP) $(BROWSER)
 	@STRANDLINE_PICTURES=docs/images $(BIN)/pytest -q -p no:randomly tests/console/test_pictures.py

@@ -73,7 +73,10 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say once which servers could not be had, and why."""
+    """Say once which servers could not be had, and why; and keep what failed for `tools/again.py`."""
+    failed = [report.nodeid for name in ("failed", "error") for report in terminalreporter.stats.get(name, [])]
+    if (cache := getattr(terminalreporter.config, "cache", None)) is not None:
+        cache.set("strandline/failed", list(dict.fromkeys(failed)))
     lines = reasons_table()
     if lines:
         terminalreporter.section("servers that could not be had")
