@@ -80,7 +80,7 @@ class ServerApp:
         self.meter = RequestMeter(limits)
         self.watch = StrandlineWatch(s, self.threads)
         self.ending = ExitStack()
-        """What ends with it: parts put there what they have opened."""
+        """What ends with it, at `close` or at the end of its lifespan: parts put there what they have opened."""
         self.stopping = asyncio.Event()
         """Set when the server is to end: streams that are open end then."""
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -103,6 +103,7 @@ class ServerApp:
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self.stop()
+                await asyncio.to_thread(self.ending.close)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

@@ -35,8 +35,13 @@ def _text(app: ServerApp, accept: str) -> tuple[bytes, str]:
         counted = _counted.get(app)
         if counted is None:
             counted = _counted[app] = metrics.start(app.s)
-            app.ending.callback(counted.stop)
+            app.ending.callback(_stop, app)
     return counted.text(accept)
+
+
+def _stop(app: ServerApp) -> None:
+    with _starting:
+        _counted.pop(app).stop()
 
 
 def routes() -> list[HttpRoute]:

@@ -43,6 +43,7 @@ def desk_of(app: ServerApp) -> ConsoleDesk:
         desk = _desks[app] = ConsoleDesk(app.s, app.groups, show_payloads=app.show_payloads)
         desk.history.start()
         app.ending.callback(desk.history.stop)
+        app.ending.callback(_desks.pop, app)
     return desk
 
 
