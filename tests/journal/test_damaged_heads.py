@@ -13,22 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import psycopg
 import pytest
 
-from strandline import Event, SchemaMismatch, SeqNrConflict
-from strandline.backends import backend_of
-from strandline.backends.postgres.log import PostgresLog
+from strandline import Event, SeqNrConflict
 from strandline.backends.sqlite.log import SqliteLog
-from strandline.connect import Strandline, parts
+from strandline.connect import Strandline
 from strandline.errors import StrandlineError, Unavailable
-from strandline.settings import Settings
 from strandline.testing import carry
-from strandline.urls import urls_of
 from strandline.values.answers import Appended
 from tests.journal.damage import HEAD_DAMAGES, rot, rot_head
-from tests.journal.worlds import KEY, events, numbered, url_of, world
-from tests.servers.fixtures import shared_postgres
+from tests.journal.worlds import KEY, events, numbered, world
 
 EXACT = ("sqlite", "postgresql")
 OTHERS = [f"order|{number}" for number in range(100, 163)]
@@ -194,34 +188,6 @@ def test_together_with_the_header_of_its_action(tmp_path: Path, backend: str, da
     with world(backend, tmp_path) as s:
         assert put(s, 4, expected=3).first == 4
         assert [event.seq_nr for event in s.journal.read(KEY)] == [1, 2, 3, 4]
-
-
-@pytest.mark.req("J130", "J110", "RS5")
-def test_heads_from_before_there_were_digests_are_taken_as_they_are(tmp_path: Path, backend: str) -> None:
-    with world(backend, tmp_path, partitions=1) as s:
-        put(s, 1)
-        s.journal.append(OTHERS[0], events(0))
-        carry(s)
-        s.log.trim(0, to=0, pointer=1, keep_after=2**62)
-        if isinstance(s.log, SqliteLog):
-            with _file(s) as connection:
-                for table in ("latest", "head"):
-                    connection.execute(f"ALTER TABLE {table} DROP COLUMN digest")
-                connection.execute("DELETE FROM log_schema_step WHERE name = '002_head_digest'")
-        elif isinstance(s.log, PostgresLog):
-            schema = s.log._database.schema.name
-            with psycopg.connect(shared_postgres().url) as server:
-                server.execute(f'ALTER TABLE "{schema}".log_head DROP COLUMN digest'.encode())
-                server.execute(f"DELETE FROM \"{schema}\".log_schema_step WHERE name = '002_head_digest'".encode())
-    with pytest.raises(SchemaMismatch) as refused, world(backend, tmp_path, partitions=1):
-        pass
-    assert refused.value.hint == "strandline schema upgrade"
-    place = urls_of(url_of(backend, tmp_path)).log
-    assert backend_of(place).upgrade(place, parts()["log"], Settings()) == ["002_head_digest"]
-    with world(backend, tmp_path, partitions=1) as s:
-        away(s)
-        assert put(s, 2, expected=1).first == 2
-        assert s.journal.append(OTHERS[0], events(1), expected=1).first == 2
 
 
 @contextmanager

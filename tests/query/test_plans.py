@@ -65,7 +65,7 @@ def test_postgres_looks_key_rows_up_without_reading_all_of_the_projection(mode: 
     sql = statement("strandline.projection", "key_rows", "postgres").replace("{schema}", schema)
     with psycopg.connect(shared_postgres().url, cursor_factory=psycopg.RawCursor) as connection:
         connection.execute(f"ALTER TABLE {schema}.projection_offset SET (autovacuum_enabled = off)".encode())
-        connection.execute(f"INSERT INTO {schema}.projection VALUES ('p','p',1,'s',1,'',0,0,0,NULL,0,'')".encode())
+        connection.execute(f"INSERT INTO {schema}.projection VALUES ('p','p',1,'s',1,'',0,0,0,NULL,0,'','[]')".encode())
         connection.execute(
             f"INSERT INTO {schema}.projection_offset "
             "SELECT 'p', 1, n % 1024, 'order|' || n, 1, 1, n, NULL FROM generate_series(1, 5000) AS n".encode()

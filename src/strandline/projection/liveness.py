@@ -29,7 +29,7 @@ class Beat(NamedTuple):
     at: int
     lease_us: int
     since: int
-    """When it began to run the projection; 0 where a host of an older program did not say so."""
+    """When it began to run the projection."""
 
 
 class Liveness(Protocol):

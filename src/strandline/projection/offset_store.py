@@ -47,7 +47,7 @@ class ProjectionRow(NamedTuple):
     target_ranges: int | None
     fence: int
     history_id: str
-    revisions: str = "[]"
+    revisions: str
     """Of the store's pointers when the epoch began, as JSON. It reads what was put back before that in its place."""
 
 

@@ -165,8 +165,7 @@ def rules_in(texts: Mapping[str, str], settings: Settings) -> FoldRules:
             stored=version,
             given=FOLD_VERSION,
         )
-    # One that was made before this could be set keeps so many as then.
-    rules = FoldRules(int(texts["segment_size"]), int(texts.get("append_ids_kept", APPEND_IDS_KEPT_DEFAULT)))
+    rules = FoldRules(int(texts["segment_size"]), int(texts["append_ids_kept"]))
     check_fixed("segment_size", rules.segment_size, settings.segment_size)
     check_fixed("append_ids_kept", rules.append_ids_kept, settings.append_ids_kept)
     return rules

@@ -31,10 +31,11 @@ CREATE TABLE IF NOT EXISTS {schema}.log_action (
 CREATE INDEX IF NOT EXISTS log_action_by_key ON {schema}.log_action (key_hash, log_offset);
 
 -- States of keys, folded in the transaction of their appends, as JSON. Of a purged key only the digest and the number of
--- the ended life are left.
+-- the ended life are left. The digest is a checksum of the state, so that a damaged one is not trusted.
 CREATE TABLE IF NOT EXISTS {schema}.log_head (
     key_digest bytea NOT NULL PRIMARY KEY,
-    state text NOT NULL
+    state text NOT NULL,
+    digest bigint
 ) WITH (fillfactor = 70);
 
 -- step: 001_log (sqlite)
@@ -73,17 +74,19 @@ CREATE TABLE placed (seq INTEGER NOT NULL) STRICT;
 INSERT INTO placed (seq) VALUES (0);
 
 -- For every key that was ever used, by its hash: the last action that changed its head, and so has it. Nothing if the
--- head is in table head.
+-- head is in table head. The digest is a checksum of the head, so that a damaged one is not trusted.
 CREATE TABLE latest (
     key_hash INTEGER PRIMARY KEY,
-    seq INTEGER
+    seq INTEGER,
+    digest INTEGER
 ) STRICT, WITHOUT ROWID;
 
 -- States of keys as JSON: heads whose last action was trimmed, those of keys whose hash another key has already, and of
 -- a purged key the number of the ended life, so that the next one goes on counting.
 CREATE TABLE head (
     key_digest BLOB PRIMARY KEY,
-    state TEXT NOT NULL
+    state TEXT NOT NULL,
+    digest INTEGER
 ) STRICT, WITHOUT ROWID;
 
 -- Offsets and timestamps go on from here where nothing is left.
@@ -92,13 +95,3 @@ CREATE TABLE trimmed (
     log_offset INTEGER NOT NULL,
     timestamp INTEGER NOT NULL
 ) STRICT;
-
--- step: 002_head_digest (postgres)
--- A checksum of each state, so that a damaged one is not trusted. None beside those that were written before.
-ALTER TABLE {schema}.log_head ADD COLUMN IF NOT EXISTS digest bigint;
-
--- step: 002_head_digest (sqlite)
--- A checksum of each head, beside what says where it is, so that a damaged one is not trusted. None beside those that were
--- written before.
-ALTER TABLE latest ADD COLUMN digest INTEGER;
-ALTER TABLE head ADD COLUMN digest INTEGER;

@@ -1,7 +1,8 @@
 -- The tables of projections.
 
 -- step: 001_projection (postgres)
--- Projections, a row for each generation. `fence` is the largest that any of its ranges ever had.
+-- Projections, a row for each generation. `fence` is the largest that any of its ranges ever had. `revisions` are those of
+-- the store's pointers when the epoch began, as a JSON list: rows that were put back before are read in their places.
 CREATE TABLE {schema}.projection (
     id text {by_bytes} PRIMARY KEY,
     name text {by_bytes} NOT NULL,
@@ -15,13 +16,16 @@ CREATE TABLE {schema}.projection (
     target_ranges bigint,
     fence bigint NOT NULL,
     history_id text {by_bytes} NOT NULL,
+    revisions text NOT NULL,
     UNIQUE (name, generation)
 );
--- Who runs a projection, and when it last said so.
+-- Who runs a projection, when it last said so, how long it lives after that, and since when it runs it (µs).
 CREATE TABLE {schema}.projection_host (
     projection text {by_bytes} NOT NULL,
     host text {by_bytes} NOT NULL,
     beat bigint NOT NULL,
+    lease_us bigint NOT NULL,
+    since bigint NOT NULL,
     PRIMARY KEY (projection, host)
 );
 -- Ranges of slices. Those of an epoch cover all slices at all times. `saves` grows with every save.
@@ -84,6 +88,14 @@ CREATE TABLE {schema}.projection_dead_letter (
     reason text {by_bytes} NOT NULL,
     PRIMARY KEY (projection, key, life, seq_nr)
 );
+-- Events that were put back behind a projection, and that an operator handed over or discarded.
+CREATE TABLE {schema}.projection_settled (
+    projection text {by_bytes} NOT NULL,
+    key text {by_bytes} NOT NULL,
+    life bigint NOT NULL,
+    seq_nr bigint NOT NULL,
+    PRIMARY KEY (projection, key, life, seq_nr)
+);
 
 -- step: 001_projection (sqlite)
 CREATE TABLE projection (
@@ -99,13 +111,16 @@ CREATE TABLE projection (
     target_ranges INTEGER,
     fence INTEGER NOT NULL,
     history_id TEXT NOT NULL,
+    revisions TEXT NOT NULL,
     UNIQUE (name, generation)
 ) STRICT;
--- Who runs a projection, and when it last said so.
+-- Who runs a projection, when it last said so, how long it lives after that, and since when it runs it (µs).
 CREATE TABLE projection_host (
     projection TEXT NOT NULL,
     host TEXT NOT NULL,
     beat INTEGER NOT NULL,
+    lease_us INTEGER NOT NULL,
+    since INTEGER NOT NULL,
     PRIMARY KEY (projection, host)
 ) STRICT, WITHOUT ROWID;
 -- Ranges of slices. Those of an epoch cover all slices at all times. `saves` grows with every save.
@@ -168,31 +183,6 @@ CREATE TABLE projection_dead_letter (
     reason TEXT NOT NULL,
     PRIMARY KEY (projection, key, life, seq_nr)
 ) STRICT, WITHOUT ROWID;
-
--- step: 003_lease (postgres, additive)
--- How long a host lives after a beat, and since when it runs the projection (µs). An older program says neither.
-ALTER TABLE {schema}.projection_host ADD COLUMN IF NOT EXISTS lease_us bigint NOT NULL DEFAULT 30000000;
-ALTER TABLE {schema}.projection_host ADD COLUMN IF NOT EXISTS since bigint NOT NULL DEFAULT 0;
-
--- step: 003_lease (sqlite, additive)
-ALTER TABLE projection_host ADD COLUMN lease_us INTEGER NOT NULL DEFAULT 30000000;
-ALTER TABLE projection_host ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
-
--- step: 004_stale (postgres, additive)
--- Revisions of the store's pointers when the epoch began, as a JSON list: rows that were put back before are read in
--- their places.
-ALTER TABLE {schema}.projection ADD COLUMN IF NOT EXISTS revisions text NOT NULL DEFAULT '[]';
--- Events that were put back behind a projection, and that an operator handed over or discarded.
-CREATE TABLE IF NOT EXISTS {schema}.projection_settled (
-    projection text {by_bytes} NOT NULL,
-    key text {by_bytes} NOT NULL,
-    life bigint NOT NULL,
-    seq_nr bigint NOT NULL,
-    PRIMARY KEY (projection, key, life, seq_nr)
-);
-
--- step: 004_stale (sqlite, additive)
-ALTER TABLE projection ADD COLUMN revisions TEXT NOT NULL DEFAULT '[]';
 CREATE TABLE projection_settled (
     projection TEXT NOT NULL,
     key TEXT NOT NULL,

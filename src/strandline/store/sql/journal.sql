@@ -16,6 +16,9 @@ CREATE TABLE IF NOT EXISTS {schema}.journal (
     digest bigint NOT NULL,
     PRIMARY KEY (key, life, segment, seq_nr)
 );
+-- Events of an entity type and partition by time; key and slice are there so that slices are chosen without the row.
+CREATE INDEX IF NOT EXISTS journal_by_slices
+ON {schema}.journal (entity_type, partition, timestamp, seq_nr, key, slice);
 
 -- step: 001_journal (sqlite)
 -- Events, in the order of EventRow. The body has all of an event; the other columns are what is sought and sorted by.
@@ -35,13 +38,6 @@ CREATE TABLE journal (
     digest INTEGER NOT NULL,
     PRIMARY KEY (key, life, segment, seq_nr)
 ) STRICT;
-
--- step: 002_journal_by_slices (postgres)
--- Events of an entity type and partition by time; key and slice are there so that slices are chosen without the row.
-CREATE INDEX IF NOT EXISTS journal_by_slices
-ON {schema}.journal (entity_type, partition, timestamp, seq_nr, key, slice);
-
--- step: 002_journal_by_slices (sqlite)
 CREATE INDEX journal_by_slices ON journal (entity_type, partition, timestamp, seq_nr, key, slice);
 
 -- name: delete_journal

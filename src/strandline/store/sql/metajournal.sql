@@ -25,6 +25,9 @@ CREATE TABLE IF NOT EXISTS {schema}.metajournal (
     archive_to bigint,
     PRIMARY KEY (entity_type, slice, key)
 ) WITH (fillfactor = 70);
+-- Keys that will expire, by when.
+CREATE INDEX IF NOT EXISTS metajournal_by_expiry
+ON {schema}.metajournal (expire_at, key) WHERE expire_at IS NOT NULL;
 
 -- step: 003_metajournal (sqlite)
 CREATE TABLE metajournal (
@@ -49,13 +52,6 @@ CREATE TABLE metajournal (
     archive_to INTEGER,
     PRIMARY KEY (entity_type, slice, key)
 ) STRICT;
-
--- step: 004_metajournal_by_expiry (postgres)
--- Keys that will expire, by when.
-CREATE INDEX IF NOT EXISTS metajournal_by_expiry
-ON {schema}.metajournal (expire_at, key) WHERE expire_at IS NOT NULL;
-
--- step: 004_metajournal_by_expiry (sqlite)
 CREATE INDEX metajournal_by_expiry ON metajournal (expire_at, key) WHERE expire_at IS NOT NULL;
 
 -- step: 006_ended (postgres)

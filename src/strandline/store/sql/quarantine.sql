@@ -16,6 +16,8 @@ CREATE TABLE IF NOT EXISTS {schema}.quarantine (
     digest bigint NOT NULL,
     PRIMARY KEY (partition, log_offset)
 );
+-- A purge takes the bytes of its life along.
+CREATE INDEX IF NOT EXISTS quarantine_by_life ON {schema}.quarantine (key, life) WHERE life IS NOT NULL;
 
 -- step: 007_quarantine (sqlite)
 CREATE TABLE quarantine (
@@ -32,12 +34,6 @@ CREATE TABLE quarantine (
     digest INTEGER NOT NULL,
     PRIMARY KEY (partition, log_offset)
 ) STRICT;
-
--- step: 008_quarantine_by_life (postgres)
--- A purge takes the bytes of its life along.
-CREATE INDEX IF NOT EXISTS quarantine_by_life ON {schema}.quarantine (key, life) WHERE life IS NOT NULL;
-
--- step: 008_quarantine_by_life (sqlite)
 CREATE INDEX quarantine_by_life ON quarantine (key, life) WHERE life IS NOT NULL;
 
 -- name: purge_quarantine

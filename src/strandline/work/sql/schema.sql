@@ -59,6 +59,15 @@ CREATE TABLE IF NOT EXISTS {schema}.work_dead (
   acknowledged boolean NOT NULL,
   PRIMARY KEY (journal, dead_id)
 );
+-- Ids of adds that gave one, and the entry that each went to.
+CREATE TABLE IF NOT EXISTS {schema}.work_added (
+  journal bigint NOT NULL,
+  id bytea NOT NULL,
+  entry bigint NOT NULL,
+  date bigint NOT NULL,
+  PRIMARY KEY (journal, id)
+);
+CREATE INDEX IF NOT EXISTS work_added_date ON {schema}.work_added (journal, date);
 -- What the tables of every set are made like, and compared with at each start: entries, written once; the order of those
 -- that wait; what claims change; and all of it together. In a set each is cut into the later table (slot 0) and a ring.
 CREATE TABLE IF NOT EXISTS {schema}.work_template_entry (
@@ -175,6 +184,15 @@ CREATE TABLE work_dead (
   acknowledged INTEGER NOT NULL,
   PRIMARY KEY (journal, dead_id)
 );
+-- Ids of adds that gave one, and the entry that each went to.
+CREATE TABLE work_added (
+  journal INTEGER NOT NULL,
+  id BLOB NOT NULL,
+  entry INTEGER NOT NULL,
+  date INTEGER NOT NULL,
+  PRIMARY KEY (journal, id)
+) WITHOUT ROWID;
+CREATE INDEX work_added_date ON work_added (journal, date);
 -- What the tables of every set are made like, and compared with at each start: entries, written once; the order of those
 -- that wait; what claims change; and all of it together.
 CREATE TABLE work_template_entry (
@@ -229,25 +247,3 @@ SELECT e.slot, e.id, e.number, e.hash, e.key, e.version, e.priority, e.process_d
   coalesce(s.claimed_date, 0) AS claimed_date, coalesce(s.beat, 0) AS beat, coalesce(s.lease, 0) AS lease,
   coalesce(s.counter, 0) AS counter, coalesce(s.retry_date, 0) AS retry_date, e.journal
 FROM work_template_entry e LEFT JOIN work_template_state s ON s.id = e.id AND s.slot = e.slot;
-
--- step: 002_added (postgres, additive)
--- Ids of adds that gave one, and the entry that each went to.
-CREATE TABLE IF NOT EXISTS {schema}.work_added (
-  journal bigint NOT NULL,
-  id bytea NOT NULL,
-  entry bigint NOT NULL,
-  date bigint NOT NULL,
-  PRIMARY KEY (journal, id)
-);
-CREATE INDEX IF NOT EXISTS work_added_date ON {schema}.work_added (journal, date);
-
--- step: 002_added (sqlite, additive)
--- Ids of adds that gave one, and the entry that each went to.
-CREATE TABLE work_added (
-  journal INTEGER NOT NULL,
-  id BLOB NOT NULL,
-  entry INTEGER NOT NULL,
-  date INTEGER NOT NULL,
-  PRIMARY KEY (journal, id)
-) WITHOUT ROWID;
-CREATE INDEX work_added_date ON work_added (journal, date);
