@@ -14,7 +14,7 @@ import typer
 from strandline.cli.arguments import pairs
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
-from strandline.cli.output import emit, note, printable, say, write_file
+from strandline.cli.output import emit, note, printable, say
 from strandline.cli.stopping import stopped_in_order
 from strandline.cli.verbs import Noun, ShellParameter, Values, Verb, command, number
 from strandline.cli.work import mapping_of
@@ -141,19 +141,16 @@ def explain(
     stream: StreamOption = None,
     target: TargetOption = None,
     handlers: HandlersOption = None,
-    svg: Annotated[str | None, typer.Option("--svg", metavar="FILE", help="Draw the graph into this file.")] = None,
 ) -> None:
     """Show what a group would do, and how it would be undone.
 
     Steps that are added, order, rows, undo. Executes and records nothing.
 
-    Example: strandline group explain bonus.json --url sqlite:orders --target shop=sqlite:shop.db --svg bonus.svg
+    Example: strandline group explain bonus.json --url sqlite:orders --target shop=sqlite:shop.db
     """
     group = _read(file)
     with opened(options, stream, target, handlers) as groups:
         explained = groups.explain(group)
-    if svg is not None:
-        write_file("--svg", svg, explained.svg().encode())
     if options.json:
         emit(explained.made())
     else:

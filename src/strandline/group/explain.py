@@ -1,24 +1,15 @@
-"""What a group would do, shown to a person: as data, as text, and its graph as a drawing."""
+"""What a group would do, shown to a person: as data and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from graphlib import TopologicalSorter
-from html import escape
-from typing import Any, Final
+from typing import Any
 
 from strandline.group.core.parts import Recipe
 from strandline.group.plan import POST, GroupPlan, Planned
 from strandline.group.statements.api import Held
 from strandline.group.statements.showing import not_restored, undo_text
-
-STEP_WIDTH, STEP_HEIGHT, GAP_X, GAP_Y, EDGE = 150, 34, 60, 18, 20
-EDGES_THINNED_MAX: Final = 2000
-_COLOURS: Final = {"query": "#dbeafe", "empty": "#f3f4f6", "rollback": "#fee2e2", "write": "#dcfce7"}
-_ARROW: Final = """\
-<defs><marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">
-<path d="M0 0L8 4L0 8z" fill="#6b7280"/></marker></defs>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +81,6 @@ class Explanation:
                     yield f"    {label:<12} {value}"
         for warning in self.warnings:
             yield f"warning: {warning}"
-
-    def svg(self) -> str:
-        """Return a drawing of the graph, from left to right; an edge is dashed where only the rows ask for it."""
-        return drawn(self)
 
 
 def explained(plan: GroupPlan) -> Explanation:
@@ -175,81 +162,3 @@ def _place(one: Held) -> str:
     what = f"{target}.{rest[0]}" if rest else f"all of {target}"
     key = f"[{', '.join(map(str, rest[1:]))}]" if len(rest) > 1 else ""
     return f"{'writes' if one.writes else 'reads'} {what}{key}"
-
-
-# ---------------------------------------------------------------- the drawing
-
-
-def drawn(explanation: Explanation) -> str:
-    """Return an SVG picture: columns by depth, steps as boxes."""
-    steps = {step.name: step for step in explanation.steps}
-    needs = {name: _needs(step, steps) for name, step in steps.items()}
-    depth: dict[str, int] = {}
-    for name in TopologicalSorter(needs).static_order():
-        depth[name] = 1 + max((depth[need] for need in needs[name]), default=-1)
-    for name in steps:  # steps that are added to a step stand beside it
-        step, _, added = name.rpartition("/")
-        if step in depth and added in ("before", "undo"):
-            depth[name] = max(0, depth[step] - 1) if added == "before" else depth[step]
-    place: dict[str, tuple[int, int]] = {}
-    filled: dict[int, int] = {}
-    for name in steps:
-        column = depth[name]
-        row = filled.get(column, 0)
-        filled[column] = row + 1
-        place[name] = EDGE + column * (STEP_WIDTH + GAP_X), EDGE + row * (STEP_HEIGHT + GAP_Y)
-    width = 2 * EDGE + (max(depth.values(), default=0) + 1) * (STEP_WIDTH + GAP_X) - GAP_X
-    height = 2 * EDGE + max(filled.values(), default=1) * (STEP_HEIGHT + GAP_Y) - GAP_Y
-    label = escape(explanation.id, quote=True)
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">',
-        _ARROW,
-        '<g fill="none" stroke="#6b7280" marker-end="url(#a)">',
-    ]
-    parts += [_edge(place[a], place[b], dashed) for a, b, dashed in _edges(needs, depth)]
-    parts.append('</g><g font-family="sans-serif" font-size="12" text-anchor="middle">')
-    parts += [_box(step, *place[name]) for name, step in steps.items()]
-    return "\n".join([*parts, "</g></svg>"])
-
-
-def _needs(step: ExplainedStep, steps: Mapping[str, ExplainedStep]) -> dict[str, bool]:
-    """Return the steps that one waits for, and whether only the rows ask for it."""
-    named = {
-        need if need in steps else need.partition(".")[0]: need in step.order for need in (*step.order, *step.needs)
-    }
-    return {need: dashed for need, dashed in named.items() if need in steps}
-
-
-def _edges(needs: Mapping[str, dict[str, bool]], depth: Mapping[str, int]) -> Iterator[tuple[str, str, bool]]:
-    """Give the edges without those that others imply (c waits for b, b for a: so c waits for a); of a large graph
-    all."""
-    before: dict[str, set[str]] = {}
-    if sum(map(len, needs.values())) <= EDGES_THINNED_MAX:
-        for name in sorted(needs, key=lambda one: depth[one]):
-            before[name] = set(needs[name]).union(*(before.get(need, ()) for need in needs[name]))
-    for name, own in needs.items():
-        implied = set().union(*(before.get(need, ()) for need in own))
-        yield from ((need, name, dashed) for need, dashed in own.items() if need not in implied)
-
-
-def _edge(before: tuple[int, int], after: tuple[int, int], dashed: bool) -> str:
-    x1, y1 = before[0] + STEP_WIDTH, before[1] + STEP_HEIGHT // 2
-    x2, y2 = after[0], after[1] + STEP_HEIGHT // 2
-    bend = GAP_X // 2
-    style = ' stroke-dasharray="4 3"' if dashed else ""
-    if before[0] == after[0]:  # the undo of a step stands below it
-        middle = before[0] + STEP_WIDTH // 2
-        y1, y2 = (before[1] + STEP_HEIGHT, after[1]) if before[1] < after[1] else (before[1], after[1] + STEP_HEIGHT)
-        return f'<path d="M{middle} {y1}L{middle} {y2}"{style}/>'
-    return f'<path d="M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"{style}/>'
-
-
-def _box(step: ExplainedStep, x: int, y: int) -> str:
-    kind = "rollback" if step.rollback else step.kind if step.kind in _COLOURS else "write"
-    dash = ' stroke-dasharray="3 2"' if step.why else ""
-    name = step.name if len(step.name) <= 22 else step.name[:21] + "…"
-    box = f'x="{x}" y="{y}" width="{STEP_WIDTH}" height="{STEP_HEIGHT}" rx="5" fill="{_COLOURS[kind]}"'
-    middle = f'x="{x + STEP_WIDTH // 2}" y="{y + STEP_HEIGHT // 2 + 4}"'
-    title = escape(step.statement or step.why or step.name)
-    return f'<g><title>{title}</title><rect {box} stroke="#374151"{dash}/><text {middle}>{escape(name)}</text></g>'
