@@ -32,11 +32,8 @@ from strandline.errors import (
 )
 from strandline.group.checks import (
     affected_rows_at_least,
-    affected_rows_at_most,
     affected_rows_equal,
-    affected_rows_greater_than,
     affected_rows_less_than,
-    affected_rows_not_equal,
     ask,
     is_true,
     no_exception,
@@ -152,11 +149,8 @@ __all__ = [
     "Worker",
     "__version__",
     "affected_rows_at_least",
-    "affected_rows_at_most",
     "affected_rows_equal",
-    "affected_rows_greater_than",
     "affected_rows_less_than",
-    "affected_rows_not_equal",
     "ask",
     "connect",
     "is_true",

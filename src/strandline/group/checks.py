@@ -20,10 +20,10 @@ from strandline.group.core.scope import Scope
 from strandline.settings import within
 
 _AFFECTED: Final[dict[str, Callable[[int, int], bool]]] = {
-    "affected_rows_equal": operator.eq, "affected_rows_not_equal": operator.ne,
-    "affected_rows_less_than": operator.lt, "affected_rows_at_most": operator.le,
-    "affected_rows_greater_than": operator.gt, "affected_rows_at_least": operator.ge,
-}  # fmt: skip
+    "affected_rows_equal": operator.eq,
+    "affected_rows_less_than": operator.lt,
+    "affected_rows_at_least": operator.ge,
+}
 KINDS: Final = frozenset({*_AFFECTED, "no_exception", "is_true", "row_exists", "row_absent", "ask", "query_check"})
 
 
@@ -60,20 +60,8 @@ def affected_rows_equal(n: int) -> Check:
     return Check("affected_rows_equal", n)
 
 
-def affected_rows_not_equal(n: int) -> Check:
-    return Check("affected_rows_not_equal", n)
-
-
 def affected_rows_less_than(n: int) -> Check:
     return Check("affected_rows_less_than", n)
-
-
-def affected_rows_at_most(n: int) -> Check:
-    return Check("affected_rows_at_most", n)
-
-
-def affected_rows_greater_than(n: int) -> Check:
-    return Check("affected_rows_greater_than", n)
 
 
 def affected_rows_at_least(n: int) -> Check:

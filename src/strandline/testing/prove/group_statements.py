@@ -432,9 +432,6 @@ EXPRESSIONS: Final[dict[str, ProgramExpression]] = {
 """By their text. What is `odd` is no verdict, and used as one."""
 AFFECTED: Final[dict[str, Callable[[int, int], bool]]] = {
     "affected_rows_equal": lambda one, other: one == other,
-    "affected_rows_not_equal": lambda one, other: one != other,
     "affected_rows_less_than": lambda one, other: one < other,
-    "affected_rows_at_most": lambda one, other: one <= other,
-    "affected_rows_greater_than": lambda one, other: one > other,
     "affected_rows_at_least": lambda one, other: one >= other,
 }
