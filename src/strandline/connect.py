@@ -141,7 +141,6 @@ class Strandline(ClosedAtEnd):
                 target_of(name, target.url),
                 connections=checked.parallel_groups + checked.parallel_steps,
                 consistency=target.consistency,
-                read_back=target.read_back,
                 settings=self.settings,
             )
 

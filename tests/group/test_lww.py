@@ -17,7 +17,6 @@ from strandline.errors import InvalidGroup
 from strandline.group.checks import is_true
 from strandline.group.definition import Group
 from strandline.group.statements import parse, plan
-from strandline.group.statements.binding import Bound
 from strandline.group.target import Cells, CellTarget, Failed, NotUndone, TargetStep, Undone, Wrote
 from strandline.testing.lww import LwwTarget, lww
 from tests.group.target_rooms import put_back
@@ -166,26 +165,6 @@ def test_a_condition_on_a_row_that_is_not_there(condition: str, applies: bool) -
     assert cells.applies == applies
 
 
-@pytest.mark.req("G53")
-def test_a_target_that_is_not_read_back_is_read_once_a_step() -> None:
-    """The image, and what the table is; nothing after the write, nor before its undo."""
-    target, asked = LwwTarget("unread", read_back=False), list[str]()
-    target.create(TABLE)
-    real = target.asked
-
-    def counted(asking: Bound, *given: Any, **named: Any) -> Any:
-        asked.append(asking.text)
-        return real(asking, *given, **named)
-
-    target.asked = counted  # type: ignore[method-assign, assignment]
-    wrote = written(target, WRITES[0], {"h": "h", "r": 1, "t": "x"}, now_us())
-    target.write(wrote.step, wrote.timestamp)
-    assert not isinstance(target.read_back(wrote), Failed)
-    assert isinstance(put_back(target, [wrote], "fail", now_us()), Undone)
-    assert len(asked) == 1, asked
-    assert target.execute("SELECT guest FROM seat WHERE hall = 'h' AND row = 1") in ([], [(None,)])
-
-
 @pytest.mark.req("G54", "G76")
 @pytest.mark.parametrize(
     ("gc_grace_s", "keep_s", "fine"), [(700_000, 604_800, True), (700_000, 800_000, False), (7200, 3600, True)]
@@ -250,7 +229,7 @@ def test_a_removal_ahead_of_the_write_is_seen_when_it_is_read_back(text: str) ->
 @pytest.mark.req("G87")
 def test_a_program_that_has_not_imported_it_is_told() -> None:
     program = "from strandline.group.targets import open_target; from strandline.urls import target_of; "
-    program += "open_target(target_of('t', 'lww:x'), connections=1, consistency='ALL', read_back=True, settings=None)"
+    program += "open_target(target_of('t', 'lww:x'), connections=1, consistency='ALL', settings=None)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "Unsupported" in found.stderr
     assert "import strandline.testing.lww" in found.stderr

@@ -21,7 +21,6 @@ class Target:
     """The place of a target. `shared`: other streams and writers use it too, and their order is lost."""
 
     url: str
-    read_back: bool = True
     consistency: Literal["LOCAL_QUORUM", "ALL"] = "LOCAL_QUORUM"
     shared: bool = False
 

@@ -22,10 +22,10 @@ IN_MEMORY: Final[dict[str, Callable[..., TargetDatabase]]] = {}
 """What opens targets for tests, by the scheme of their URLs: who brings one puts it here."""
 
 
-def open_target(url: Url, *, connections: int, consistency: str, read_back: bool, settings: Settings) -> TargetDatabase:
+def open_target(url: Url, *, connections: int, consistency: str, settings: Settings) -> TargetDatabase:
     """Open a database of the user's; `Unsupported` if its client library is not installed."""
     if url.scheme in IN_MEMORY:
-        return IN_MEMORY[url.scheme](url, read_back=read_back)
+        return IN_MEMORY[url.scheme](url)
     if url.scheme not in _MODULES:
         raise Unsupported(
             f"{url} is a target for tests, which this program has not imported",
@@ -36,6 +36,6 @@ def open_target(url: Url, *, connections: int, consistency: str, read_back: bool
     backend_of(url)
     module = import_module(f"{__name__}.{_MODULES[url.scheme]}")
     opened: TargetDatabase = module.open_target(
-        url, connections=connections, consistency=consistency, read_back=read_back, settings=settings
+        url, connections=connections, consistency=consistency, settings=settings
     )
     return opened

@@ -87,7 +87,6 @@ class CassandraTarget(CqlSteps):
         *,
         timeout_s: float = 10.0,
         consistency: str = "LOCAL_QUORUM",
-        read_back: bool = True,
         settings: Settings | None = None,
         clock: Callable[[], int] = now_us,
     ) -> None:
@@ -95,7 +94,6 @@ class CassandraTarget(CqlSteps):
         self._settings = settings or Settings()
         self._url = url
         self.clock = clock
-        self.reads_back = read_back
         self._level = getattr(ConsistencyLevel, consistency)
         self._session = _UserSession(url, timeout_s)
         self._prepared: dict[str, PreparedStatement] = {}
@@ -228,6 +226,6 @@ class CassandraTarget(CqlSteps):
         self._session.close()
 
 
-def open_target(url: Url, *, consistency: str, read_back: bool, settings: Settings, **_: Any) -> CassandraTarget:
+def open_target(url: Url, *, consistency: str, settings: Settings, **_: Any) -> CassandraTarget:
     """Open the keyspace that a URL names."""
-    return CassandraTarget(url, consistency=consistency, read_back=read_back, settings=settings)
+    return CassandraTarget(url, consistency=consistency, settings=settings)

@@ -67,7 +67,6 @@ class CqlSteps(ABC):
 
     dialect: Dialect = "cassandra"
     name: str
-    reads_back: bool
     clock: Callable[[], int]
 
     @abstractmethod
@@ -197,9 +196,7 @@ class CqlSteps(ABC):
 
     @_answering
     def read_back(self, wrote: Wrote) -> Image | Failed:
-        """Return the rows after the write, by key; none where it is not read back."""
-        if not self.reads_back:
-            return Image()
+        """Return the rows after the write, by key."""
         plan = wrote.step.plan
         states, filled = rows_written([wrote], self._covers), set(_filled(wrote.step))
         rows: list[Row] = []
@@ -232,7 +229,7 @@ class CqlSteps(ABC):
     ) -> Undone | NotUndone:
         foreign: dict[tuple[str, Row, str], int] = {}
         conflicts: list[RowConflict] = []
-        for state in states if self.reads_back or on_conflict == "overwrite" else ():
+        for state in states:
             found = self._current(state.table, state.key, tuple(state.last), limits)
             for name, (value, time, _) in found.items():
                 if time is not None and time > state.last[name] + 1:

@@ -25,8 +25,8 @@ _lock: Final = RLock()
 class LwwTarget(CqlSteps):
     """A keyspace. Whoever opens its name in this process has the same one."""
 
-    def __init__(self, name: str, *, read_back: bool = True, clock: Callable[[], int] = now_us) -> None:
-        self.name, self.reads_back, self.clock = f"lww:{name}", read_back, clock
+    def __init__(self, name: str, *, clock: Callable[[], int] = now_us) -> None:
+        self.name, self.clock = f"lww:{name}", clock
         self.keyspace = Keyspace(self._now)
         self._owners: list[Owner] = []
         self._lock = RLock()
@@ -89,11 +89,9 @@ def forget(name: str) -> None:
         _keyspaces.pop(name, None)
 
 
-def open_target(url: Url, *, read_back: bool) -> LwwTarget:
+def open_target(url: Url) -> LwwTarget:
     """Return the target that a URL names."""
-    found = lww(url.name)
-    found.reads_back = read_back
-    return found
+    return lww(url.name)
 
 
 IN_MEMORY["lww"] = open_target
