@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from strandline.backends.memory.cells import CellTable
 from strandline.connect import Strandline
 from strandline.store.scans import put_back
 from strandline.store.tables import JOURNAL, POINTER, SLICE_BUCKET, SLICE_VIEW
 from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW
 from strandline.testing import LastWriteWinsStore
+from strandline.testing.cells import CellTable
 from tests.journal.worlds import last_write_wins
 from tests.pairings import paired, pairing
 from tests.reconcile.planting import KEYS, TAG, Hand, all_of, history, names, plants_of, reconciled

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from strandline.backends.memory.cells import ALWAYS, CellTable
 from strandline.errors import LeaseLost
 from strandline.store.api import StoreSettings
 from strandline.store.heads import key_place
 from strandline.store.scans import events_of, look_at, quarantined_at
+from strandline.testing.cells import ALWAYS, CellTable
 from strandline.testing.faults import Crash
 from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import random_tape, settings_of

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from strandline.backends.memory import cells
 from strandline.clock import now_us
 from strandline.fold import segment_of
 from strandline.rows import PartitionBatch, Pointer
@@ -50,6 +49,7 @@ from strandline.store.tables import (
 )
 from strandline.store.view_list import views_of
 from strandline.store.views import Row, Span, View, kept
+from strandline.testing import cells
 from strandline.values.events import EventRow
 from strandline.values.heads import EndedLife, Head, State
 from strandline.values.keys import slice_of

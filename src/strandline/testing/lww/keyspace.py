@@ -12,13 +12,13 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, Final
 
-from strandline.backends.memory import cells
 from strandline.group.statements import parse
 from strandline.group.statements.api import Statement, TargetColumn, TargetTable, Template
 from strandline.group.statements.binding import Bound
 from strandline.group.statements.cql import CqlShape, Relation, Selected, holds, value_of
 from strandline.group.statements.lexer import renamed, tokens_of
 from strandline.group.targets.cql import CqlRefused, Described, Row, serialized
+from strandline.testing import cells
 
 SECOND_US: Final = 1_000_000
 GC_GRACE_S: Final = 864_000

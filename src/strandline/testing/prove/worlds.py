@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import apsw
 
-from strandline.backends.memory import cells
 from strandline.backends.memory.log import MemoryLog
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline, connect
@@ -28,6 +27,7 @@ from strandline.settings import (
     Settings,
 )
 from strandline.store.api import Store, StoreSettings
+from strandline.testing import cells
 from strandline.testing.clock import FakeClock
 from strandline.testing.faults import Crash, Faults
 from strandline.testing.inexact import InexactMemoryLog
