@@ -84,10 +84,10 @@ class Lease(Protocol):
 
 
 class Leases(Protocol):
-    """The lease of one name: who may have it, and what its holder reports."""
+    """The right to carry: who may have it, and what its holder reports."""
 
     def take(self, holder: str) -> Lease:
-        """Take it, raising the fence; `LeaseHeld` with holder, since. The pipeline's raises it in all pointer rows."""
+        """Take it, raising the fence, in all pointer rows, too; `LeaseHeld` with holder, since."""
 
     def holder(self) -> tuple[str, int] | None:
         """Return its holder, and since when (µs); None if it is free."""
@@ -178,8 +178,8 @@ class Store(Protocol):
         is in force.
         """
 
-    def lease(self, name: str = PIPELINE) -> Leases:
-        """Return the lease of this name."""
+    def lease(self) -> Leases:
+        """Return the right to carry."""
 
     def save(self, row: SnapshotRow, partition: int) -> None:
         """Save a snapshot, or replace it. `Conflict.life_ended` if the life is over, seen under the pointer's lock."""

@@ -54,9 +54,9 @@ def wait_until_free(look: Callable[[], LeaseRow], lease_s: float) -> LeaseRow:
     return row
 
 
-def told_taken(name: str, where: object, holder: str, fence: int) -> None:
+def told_taken(where: object, holder: str, fence: int) -> None:
     """Log that this process has a lease now."""
-    _logger.info("lease %s of %s taken by %s, fence %d", name, where, holder, fence)
+    _logger.info("lease pipeline of %s taken by %s, fence %d", where, holder, fence)
 
 
 class BeatingLease:

@@ -79,8 +79,7 @@ class SqlStore:
         self.settings = settings
         self.views = kept(views_of(settings) if views is None else views, partitioned=False)
         self._database = database
-        self._leases_of = leases
-        self._leases: dict[str, SqlLeases] = {}
+        self._lease = leases(self._raise_fence)
         self._first = row_number(settings.log_nr, 0)
         self._tables = [QUARANTINE, *[table for view in self.views for table in view.tables]]
         self._looked_up = [table for table in self._tables if table.looked_up]
@@ -250,8 +249,7 @@ class SqlStore:
         return self._database.now_us()
 
     def close(self) -> None:
-        for leases in self._leases.values():
-            leases.close()
+        self._lease.close()
         self._database.close()
 
     # ------------------------------------------------------------ carry
@@ -305,11 +303,8 @@ class SqlStore:
 
     # ------------------------------------------------------------ lease
 
-    def lease(self, name: str = PIPELINE) -> SqlLeases:
-        found = self._leases.get(name)
-        if found is None:
-            found = self._leases_of(name, self._raise_fence if name == PIPELINE else _nothing)
-        return self._leases.setdefault(name, found)
+    def lease(self) -> SqlLeases:
+        return self._lease
 
     def _raise_fence(self, tx: Transaction, fence: int) -> None:
         pointers = self._pointers(tx.rows("lock_pointers"))
@@ -426,15 +421,15 @@ RaiseFence = Callable[[Transaction, int], None]
 
 
 class SqlLeases(ABC):
-    """The lease of a name (`store.api.Leases`). Files and servers tell in different ways that a holder died."""
+    """The lease (`store.api.Leases`). Files and servers tell in different ways that a holder died."""
 
-    def __init__(self, database: Database, name: str, raise_fence: RaiseFence) -> None:
-        self._database, self._name, self._raise_fence = database, name, raise_fence
+    def __init__(self, database: Database, raise_fence: RaiseFence) -> None:
+        self._database, self._raise_fence = database, raise_fence
 
     def take(self, holder: str) -> Lease:
         """Take it; `LeaseHeld` with holder, since."""
         lease = self._take(holder)
-        told_taken(self._name, self._database.where, holder, lease.fence)
+        told_taken(self._database.where, holder, lease.fence)
         return lease
 
     @abstractmethod
@@ -450,19 +445,15 @@ class SqlLeases(ABC):
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
         with self._database.write() as tx:
-            tx.execute("report", (report_text(errors), self._name, fence))
+            tx.execute("report", (report_text(errors), PIPELINE, fence))
 
     def reported(self) -> dict[int, str]:
-        rows = self._database.rows("reported", (self._name,))
+        rows = self._database.rows("reported", (PIPELINE,))
         return report_in(rows[0][0] if rows else None)
 
 
-LeasesOf = Callable[[str, RaiseFence], SqlLeases]
-"""Makes the lease of a name."""
-
-
-def _nothing(tx: Transaction, fence: int) -> None:
-    """Other leases than the pipeline's have no fence in the pointers."""
+LeasesOf = Callable[[RaiseFence], SqlLeases]
+"""Makes the lease of a store."""
 
 
 # ---------------------------------------------------------------- rows

@@ -316,8 +316,8 @@ class LastWriteWinsStore:
 
     # ------------------------------------------------------------ lease
 
-    def lease(self, name: str = PIPELINE) -> LastWriteWinsLeases:
-        return LastWriteWinsLeases(self, name)
+    def lease(self) -> LastWriteWinsLeases:
+        return LastWriteWinsLeases(self)
 
     # ------------------------------------------------------------ corrections
 
@@ -358,10 +358,10 @@ class LastWriteWinsStore:
 
 
 class LastWriteWinsLeases:
-    """The lease of a name."""
+    """The lease."""
 
-    def __init__(self, store: LastWriteWinsStore, name: str) -> None:
-        self._store, self._name = store, name
+    def __init__(self, store: LastWriteWinsStore) -> None:
+        self._store = store
 
     def take(self, holder: str) -> LastWriteWinsLease:
         if (held := self.holder()) is not None:
@@ -369,10 +369,9 @@ class LastWriteWinsLeases:
         store, now = self._store, self._store._now_us()
         fence = self._row().get("fence", 0) + 1
         self._put({"fence": fence, "holder": holder, "since": now, "errors": None}, now)
-        if self._name == PIPELINE:
-            for pointer in store.pointers():
-                store.before_write("pointer")
-                store._set_pointer(pointer._replace(fence=fence))
+        for pointer in store.pointers():
+            store.before_write("pointer")
+            store._set_pointer(pointer._replace(fence=fence))
         return LastWriteWinsLease(self, fence)
 
     def holder(self) -> tuple[str, int] | None:
@@ -396,10 +395,10 @@ class LastWriteWinsLeases:
             self._put({"holder": None, "since": None}, self._store._now_us())
 
     def _row(self) -> dict[str, Any]:
-        return self._store._row("lease", self._name, 0)
+        return self._store._row("lease", PIPELINE, 0)
 
     def _put(self, named: dict[str, Any], timestamp: int) -> None:
-        self._store._put("lease", self._name, 0, named, timestamp)
+        self._store._put("lease", PIPELINE, 0, named, timestamp)
 
 
 class LastWriteWinsLease:

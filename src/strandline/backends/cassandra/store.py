@@ -96,7 +96,7 @@ class CassandraStore:
         self._session = session
         self._lease_s = lease_s
         self._clock = clock
-        self._leases: list[tuple[str, BeatingLease]] = []
+        self._leases: list[BeatingLease] = []
         self._correcting: int | None = None
         """The fence of the lease under which a correction may be made."""
         self._last_us = 0
@@ -139,7 +139,7 @@ class CassandraStore:
         return int(milliseconds) * 1000
 
     def close(self) -> None:
-        for _, lease in self._leases:
+        for lease in self._leases:
             lease.release()
         self._leases.clear()
         self._session.close()
@@ -470,8 +470,8 @@ class CassandraStore:
 
     # ------------------------------------------------------------ lease
 
-    def lease(self, name: str = PIPELINE) -> CassandraLeases:
-        return CassandraLeases(self, name)
+    def lease(self) -> CassandraLeases:
+        return CassandraLeases(self)
 
     def _raise_fence(self, pointer: Pointer, fence: int) -> None:
         """Raise a pointer's fence."""
@@ -599,10 +599,10 @@ def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int
 
 
 class CassandraLeases:
-    """The lease of a name. Its row is written conditionally alone."""
+    """The lease. Its row is written conditionally alone."""
 
-    def __init__(self, store: CassandraStore, name: str) -> None:
-        self._store, self._session, self._name = store, store._session, name
+    def __init__(self, store: CassandraStore) -> None:
+        self._store, self._session = store, store._session
         self._lease_s = store._lease_s
 
     def take(self, holder: str) -> BeatingLease:
@@ -610,7 +610,7 @@ class CassandraLeases:
         for _ in range(LEASE_ATTEMPTS_MAX):
             row = self._free_row()
             seen = (None, None) if row.fence == 0 else (row.fence, row.beat)
-            values = (row.fence + 1, store._write_us(), holder, store._clock(), self._name, *seen)
+            values = (row.fence + 1, store._write_us(), holder, store._clock(), PIPELINE, *seen)
             if self._session.conditional("take_lease", values):
                 break
         else:
@@ -618,19 +618,19 @@ class CassandraLeases:
         fence = row.fence + 1
         lease = BeatingLease(fence, self._lease_s, beat=self._beat, in_force=lambda: self._row().fence, ended=self._end)
         try:
-            for pointer in store.pointers() if self._name == PIPELINE else ():
+            for pointer in store.pointers():
                 store._raise_fence(pointer, fence)
         except BaseException:
             lease.release()
             raise
-        told_taken(self._name, self._session.url, holder, fence)
-        store._leases = [(name, held) for name, held in store._leases if not held.over] + [(self._name, lease)]
+        told_taken(self._session.url, holder, fence)
+        store._leases = [held for held in store._leases if not held.over] + [lease]
         return lease
 
     def _free_row(self) -> LeaseRow:
         """Return the lease's row, once nobody holds it. The nodes' clocks may differ, so the beat is watched, not its
         age."""
-        if any(name == self._name and not lease.over for name, lease in self._store._leases):
+        if any(not lease.over for lease in self._store._leases):
             holder = self.holder()  # our own needs no watching
             if holder is not None:
                 raise lease_held(*holder)
@@ -640,21 +640,21 @@ class CassandraLeases:
         return self._row().held(self._lease_s)
 
     def _row(self) -> LeaseRow:
-        rows = self._session.serial_rows("lease", (self._name,))
+        rows = self._session.serial_rows("lease", (PIPELINE,))
         if not rows:
             return FREE
         fence, holder, since, beat, beaten_us, now_ms = rows[0]
         return LeaseRow(fence, holder, since, beat, now_ms / 1e3 - beaten_us / 1e6)
 
     def _beat(self, fence: int) -> bool:
-        return self._session.conditional("beat", (self._store._write_us(), self._name, fence))
+        return self._session.conditional("beat", (self._store._write_us(), PIPELINE, fence))
 
     def _end(self, fence: int) -> None:
-        self._session.conditional("release_lease", (self._name, fence))
+        self._session.conditional("release_lease", (PIPELINE, fence))
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        self._session.conditional("report", (report_text(errors), self._name, fence))
+        self._session.conditional("report", (report_text(errors), PIPELINE, fence))
 
     def reported(self) -> dict[int, str]:
-        rows = self._session.rows("reported", (self._name,))
+        rows = self._session.rows("reported", (PIPELINE,))
         return report_in(rows[0][0] if rows else None)

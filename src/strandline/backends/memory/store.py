@@ -13,7 +13,7 @@ from typing import Any
 
 from strandline.clock import now_us
 from strandline.rows import PartitionBatch, Pointer
-from strandline.store.api import PIPELINE, CarryMark, KeyStates, RowPage, StoreSettings
+from strandline.store.api import CarryMark, KeyStates, RowPage, StoreSettings
 from strandline.store.archive import Archive, ArchivedPlace, ArchivedTo
 from strandline.store.correction import Amend, Correction
 from strandline.store.end_state import Change, change_of
@@ -66,7 +66,7 @@ class MemoryStore:
         self._ended: dict[bytes, EndedLife] = {}
         tables = [QUARANTINE, SNAPSHOT, *[table for view in self.views for table in view.tables]]
         self._tables: dict[Table, dict[tuple[Any, ...], Row]] = {table: {} for table in tables}
-        self._leases: dict[str, MemoryLeases] = {}
+        self._lease = MemoryLeases(self)
         self._kept: dict[str, str] = {}
         self._archived: dict[str, tuple[int, int]] = {}
         """By key, of which life how much went into the archive: beside the heads, which the pipeline replaces."""
@@ -255,9 +255,9 @@ class MemoryStore:
 
     # ------------------------------------------------------------ lease
 
-    def lease(self, name: str = PIPELINE) -> MemoryLeases:
+    def lease(self) -> MemoryLeases:
         with self._moment_of():
-            return self._leases.setdefault(name, MemoryLeases(self, name))
+            return self._lease
 
     # ------------------------------------------------------------ corrections
 
@@ -332,10 +332,10 @@ class MemoryStore:
 
 
 class MemoryLeases:
-    """The lease of a name of a memory store."""
+    """The lease of a memory store."""
 
-    def __init__(self, store: MemoryStore, name: str) -> None:
-        self._store, self._name = store, name
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
         self._fence = 0
         self._errors: dict[int, str] = {}
         self._holder: tuple[str, int] | None = None
@@ -347,8 +347,7 @@ class MemoryLeases:
             self._holder = holder, self._store._clock()
             self._fence += 1
             self._errors = {}
-            if self._name == PIPELINE:
-                self._store._pointers = [pointer._replace(fence=self._fence) for pointer in self._store._pointers]
+            self._store._pointers = [pointer._replace(fence=self._fence) for pointer in self._store._pointers]
             return MemoryLease(self, self._fence)
 
     def holder(self) -> tuple[str, int] | None:

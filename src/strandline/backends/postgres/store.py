@@ -10,6 +10,7 @@ from strandline.backends.postgres.database import Database, open_database
 from strandline.errors import Unavailable
 from strandline.rows import Pointer
 from strandline.settings import Settings
+from strandline.store.api import PIPELINE
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.creation import to_fix
 from strandline.store.refusals import lease_held
@@ -59,10 +60,9 @@ class BeatingLeases(SqlLeases):
         database: Database,
         lease_s: float,
         clock: Callable[[], int] | None,
-        name: str,
         raise_fence: RaiseFence,
     ) -> None:
-        super().__init__(database, name, raise_fence)
+        super().__init__(database, raise_fence)
         self._lease_s, self._clock = lease_s, clock
         self._held: list[BeatingLease] = []
 
@@ -71,7 +71,7 @@ class BeatingLeases(SqlLeases):
             row = self._free_row()
             since = None if self._clock is None else self._clock()
             with self._database.write() as tx:
-                taken = tx.rows("take_lease", (self._name, holder, row.fence, row.beat, since))
+                taken = tx.rows("take_lease", (PIPELINE, holder, row.fence, row.beat, since))
                 if taken:
                     ((fence,),) = taken
                     self._raise_fence(tx, fence)
@@ -93,7 +93,7 @@ class BeatingLeases(SqlLeases):
 
     def row(self) -> LeaseRow:
         """Return the row as it is now."""
-        rows = self._database.rows("lease", (self._name,))
+        rows = self._database.rows("lease", (PIPELINE,))
         if not rows:
             return FREE
         fence, holder, since, beat, still_us = rows[0]
@@ -106,8 +106,8 @@ class BeatingLeases(SqlLeases):
 
     def _beat(self, fence: int) -> bool:
         with self._database.write() as tx:
-            return tx.execute("beat", (self._name, fence)) > 0
+            return tx.execute("beat", (PIPELINE, fence)) > 0
 
     def _end(self, fence: int) -> None:
         with self._database.write() as tx:
-            tx.execute("release_lease", (self._name, fence))
+            tx.execute("release_lease", (PIPELINE, fence))

@@ -50,14 +50,13 @@ def open_store(
 
 
 class FileLeases(SqlLeases):
-    """A lease of a file: a lock beside it says who holds it, its row only names the holder."""
+    """The lease of a file: a lock beside it says who holds it, its row only names the holder."""
 
     _database: Database
 
-    def __init__(self, database: Database, name: str, raise_fence: RaiseFence) -> None:
-        super().__init__(database, name, raise_fence)
-        path = lock_path(database.path)
-        self._path = path if name == PIPELINE else path.with_name(f"{path.name}-{name}")
+    def __init__(self, database: Database, raise_fence: RaiseFence) -> None:
+        super().__init__(database, raise_fence)
+        self._path = lock_path(database.path)
         self._held: list[FileLease] = []
 
     def _take(self, holder: str) -> FileLease:
@@ -68,7 +67,7 @@ class FileLeases(SqlLeases):
         try:
             lock.name(holder)
             with self._database.write() as tx:
-                ((fence,),) = tx.rows("take_lease", (self._name, holder, self._database.now_us()))
+                ((fence,),) = tx.rows("take_lease", (PIPELINE, holder, self._database.now_us()))
                 self._raise_fence(tx, fence)
         except BaseException:
             lock.free()
@@ -87,7 +86,7 @@ class FileLeases(SqlLeases):
         self._held.clear()
 
     def _row(self) -> tuple[int, str | None, int | None]:
-        rows = self._database.rows("lease", (self._name,))
+        rows = self._database.rows("lease", (PIPELINE,))
         return rows[0] if rows else (0, None, None)
 
     def _named_holder(self) -> tuple[str, int]:
@@ -104,6 +103,6 @@ class FileLeases(SqlLeases):
     def _end(self, fence: int) -> None:
         try:
             with self._database.write() as tx:
-                tx.execute("release_lease", (self._name, fence))
+                tx.execute("release_lease", (PIPELINE, fence))
         except StrandlineError:
             pass  # the lock tells who holds the lease; the row only names the holder

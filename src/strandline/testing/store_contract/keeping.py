@@ -56,21 +56,6 @@ class KeepingContract(MadeStore):
         assert store.lease().holder() is not None
         second.release()
 
-    @pytest.mark.req("RR3")
-    def test_leases_of_other_names_stand_for_themselves(self, store: Store) -> None:
-        pipeline = store.lease().take("carries")
-        other = store.lease("other").take("does something else")
-        assert [pointer.fence for pointer in store.pointers()] == [pipeline.fence]
-        store.lease("other").report(other.fence, {0: "other"})
-        assert (store.lease().reported(), store.lease("other").reported()) == ({}, {0: "other"})
-        with pytest.raises(LeaseHeld) as refused:
-            store.lease("other").take("a third")
-        assert refused.value.holder == "does something else"
-        other.release()
-        pipeline.check()
-        assert (store.lease("other").holder(), store.lease().holder() is None) == (None, False)
-        pipeline.release()
-
     @pytest.mark.req("RR3", "J74", "J83")
     def test_a_lost_fence_cannot_write(self, make: Make) -> None:
         store, tape = make(settings_of(partitions=2)), Tape(2)
