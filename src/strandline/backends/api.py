@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from strandline.errors import Unsupported
 from strandline.log.api import Log
-from strandline.settings import (
-    Settings,
-)
+from strandline.settings import Settings
 from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
@@ -47,6 +45,11 @@ class Backend(Protocol):
 
         `Unsupported.work_url` where there are no transactions of SQL.
         """
+        raise Unsupported(
+            f"{url} holds no {part.kind}: it needs an SQL database",
+            code="work_url",
+            hint="give a sqlite: or postgresql: URL for it",
+        )
 
     def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         """Describe a schema, also one that is older or newer than this program's. Changes nothing."""
@@ -59,17 +62,14 @@ class Backend(Protocol):
 
         Their names begin with `prefix`. None where the back-end keeps no rights of its own: files, topics.
         """
-
-
-def no_sql(url: Url, part: Part) -> Unsupported:
-    """Return the error for a part that needs an SQL database."""
-    return Unsupported(
-        f"{url} holds no {part.kind}: it needs an SQL database",
-        code="work_url",
-        hint="give a sqlite: or postgresql: URL for it",
-    )
+        return None
 
 
 def by_rules_of(log: Log, settings: Settings) -> Settings:
     """Return settings for a store: where the log folds by itself both go by the same rules."""
     return settings if log.rules is None else replace(settings, **log.rules._asdict())
+
+
+def of_log(log: Log | None, settings: Settings) -> tuple[Settings, str | None, int | None]:
+    """Return what a store is opened by: settings, and id and partitions of its log; None for what creation fixed."""
+    return (settings, None, None) if log is None else (by_rules_of(log, settings), log.log_id, log.partitions)

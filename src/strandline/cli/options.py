@@ -74,7 +74,7 @@ class Options:
         for name, text in pairs(given.get("set"), "--set", code="setting").items():
             kind, _, own = name.rpartition("group.")
             if own and not kind and name.startswith("group."):
-                group[own] = _number(text)
+                group[own] = number_in(text)
             else:
                 settings[name] = parse_setting(name, text)
         if not WHERE & places.keys() and environ.get(URL_VARIABLE):
@@ -125,8 +125,8 @@ class Options:
         return connect(**self.target(), **{**schema, **self.settings})
 
 
-def _number(text: str) -> Any:
-    """Return a setting of groups: a number where it is one."""
+def number_in(text: str) -> Any:
+    """Return a number where the text is one; a setting refuses what is none."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -8,7 +8,7 @@ import typer
 
 from strandline.cli.arguments import pairs
 from strandline.cli.group import TargetOption
-from strandline.cli.options import Options
+from strandline.cli.options import Options, number_in
 from strandline.cli.output import emit, note
 from strandline.cli.stopping import stopped_in_order
 from strandline.cli.work import mapping_of
@@ -67,7 +67,7 @@ def serve(
     from strandline.server.tokens import TokenFile, token_path
 
     number = whole_number(port, "--port", code="url_port", allowed="0..65535")
-    limits = HttpLimits.of({name: _number(text) for name, text in pairs(limit, "--limit", code="setting").items()})
+    limits = HttpLimits.of({name: number_in(text) for name, text in pairs(limit, "--limit", code="setting").items()})
     check_tls(host, certificate, key)
     options.target()
     Settings.of(options.settings)
@@ -101,13 +101,3 @@ def serve(
                 if first is not None:
                     note(f"the token of an administrator is in {first}")
             server.run()
-
-
-def _number(text: str) -> Any:
-    """Return a number where the text is one; a setting refuses what is none."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Any, Final, Literal
 
 from strandline.group.actions import Action, Ask, Decide, End, Note, Run, Send, UndoSegment, Void
@@ -241,19 +241,24 @@ class Course(Following):
         reason = {"reason": "recipe_error", "detail": f"{own.name} did not start: {answer['reason']}"}
         return [Note("Failed", {"step": PRE, **reason})]
 
-    # ------------------------------------------------------------ forward
-
-    def _forward(self, now: int) -> list[Action]:
-        found: list[Action] = []
+    def _looked_at(self) -> Iterator[str]:
+        """Yield what is to be looked at, by name, until nothing is: a look may put more there."""
         while True:
             while (name := self._schedule.take()) is not None:
                 self._active[name] = self._look[name] = None
             if not self._look:
-                break
+                return
             name = next(iter(self._look))
             del self._look[name]
             if name in self._active:
-                found += self._step(self.plan.steps[name], now)
+                yield name
+
+    # ------------------------------------------------------------ forward
+
+    def _forward(self, now: int) -> list[Action]:
+        found: list[Action] = []
+        for name in self._looked_at():
+            found += self._step(self.plan.steps[name], now)
         if not found and len(self._succeeded) == len(self.plan.steps):
             return [Note("Decided", {"decision": "commit"})]
         return found
@@ -313,7 +318,7 @@ class Course(Following):
         if question is None or not known:
             found.append(ask)
             return None
-        until = self._until(question, ask)
+        until = self._until(question)
         if now >= until:
             found.append(Note("Answered", {"message_id": message, "answer": NO_ANSWER}))
         elif ask not in self.under:
@@ -322,7 +327,7 @@ class Course(Following):
             heapq.heappush(self._times, (until, ask.step))
         return None
 
-    def _until(self, question: Question, ask: Ask) -> int:
+    def _until(self, question: Question) -> int:
         """Return until when an answer is waited for: for a group that has failed no longer than for a statement."""
         until = question.asked + int(question.timeout_s * SECOND_US)
         if self._failed_at is not None and question.box is None and self.history.decided is None:
@@ -407,15 +412,8 @@ class Course(Following):
 
     def _back(self, now: int) -> list[Action]:
         found: list[Action] = []
-        while True:
-            while (name := self._schedule.take()) is not None:
-                self._active[name] = self._look[name] = None
-            if not self._look:
-                break
-            name = next(iter(self._look))
-            del self._look[name]
-            if name in self._active:
-                found += self._undo(name, now)
+        for name in self._looked_at():
+            found += self._undo(name, now)
         if found or self._back_done < len(self.plan.segments.steps):
             return found
         return self._after_undo(now)

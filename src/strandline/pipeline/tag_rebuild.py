@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,17 +71,9 @@ def rebuild_tag(
 
 @dataclass(frozen=True, slots=True)
 class Mended(RangeResult):
-    """The result of a part: the fields of `TagRebuildCounts`."""
+    """The result of a part."""
 
-    keys: int = 0
-    rows: int = 0
-    missing: int = 0
-    wrong: int = 0
-    extra: int = 0
-    places: int = 0
-    progress: int = 0
-    lost: int = 0
-    unproven: int = 0
+    counts: TagRebuildCounts = field(default_factory=TagRebuildCounts)
 
 
 def mend(s: Strandline, fence: int, part: RebuildPart) -> Iterator[Mended]:
@@ -91,8 +83,8 @@ def mend(s: Strandline, fence: int, part: RebuildPart) -> Iterator[Mended]:
     done = TagRebuildCounts()
     for step in mender.walk(part.first, part.last) if in_stretch else mender.mend_keys(part.part):
         done.add(step)
-        yield Mended(part.part, None, **asdict(done))
-    yield Mended(part.part, None, **asdict(done))
+        yield Mended(part.part, None, replace(done))
+    yield Mended(part.part, None, done)
 
 
 def _mender(s: Strandline, tag: str, fence: int) -> TagMender:
@@ -136,12 +128,11 @@ class TagRebuild:
 
     def take(self, results: Sequence[Mended], errors: Mapping[int, str]) -> None:
         for result in results:
-            counts = TagRebuildCounts(**{field.name: getattr(result, field.name) for field in fields(TagRebuildCounts)})
             if result.error is None:
                 self._done.add(result.part)
             else:
-                counts.keys = counts.rows = 0  # they are looked at again
-            self.counts.add(counts)
+                result.counts.keys = result.counts.rows = 0  # they are looked at again
+            self.counts.add(result.counts)
 
     def progress(
         self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False

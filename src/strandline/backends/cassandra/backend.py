@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from strandline.backends.api import Clock, by_rules_of, no_sql
+from strandline.backends.api import Backend, Clock, of_log
 from strandline.clock import now_us
 from strandline.log.api import Log
-from strandline.settings import (
-    Settings,
-)
-from strandline.sql.api import Database, Part
+from strandline.settings import Settings
+from strandline.sql.api import Part
 from strandline.store.api import Store
 from strandline.urls import Url
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     from strandline.sql.steps import Description
 
 
-class CassandraBackend:
+class CassandraBackend(Backend):
     """A store alone: a log would need what Cassandra does not have, one order for all writers."""
 
     shared, local = True, False
@@ -32,15 +29,7 @@ class CassandraBackend:
     def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
         from strandline.backends.cassandra.store import CassandraStore
 
-        if log is None:
-            return CassandraStore.open(url, settings, None, None, clock=clock or now_us)
-        settings = by_rules_of(log, settings)
-        return CassandraStore.open(url, settings, log.log_id, log.partitions, clock=clock or now_us)
-
-    def open_database(
-        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
-    ) -> Database:
-        raise no_sql(url, part)
+        return CassandraStore.open(url, *of_log(log, settings), clock=clock or now_us)
 
     def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         from strandline.backends.cassandra import Session, describe_keyspace

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import Clock, no_sql
+from strandline.backends.api import Backend, Clock
 from strandline.errors import invalid
 from strandline.log.api import Log
-from strandline.settings import (
-    BATCH_ACTIONS_DEFAULT,
-    Settings,
-)
-from strandline.sql.api import Database, Part
+from strandline.settings import BATCH_ACTIONS_DEFAULT, Settings
+from strandline.sql.api import Part
 from strandline.store.api import Store
 from strandline.urls import Url
 
@@ -20,7 +16,7 @@ if TYPE_CHECKING:
     from strandline.sql.steps import Description
 
 
-class KafkaBackend:
+class KafkaBackend(Backend):
     shared, local = True, False
     batch_actions_max = BATCH_ACTIONS_DEFAULT
 
@@ -34,11 +30,6 @@ class KafkaBackend:
     def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
         raise invalid("url_scheme", "store", "kafka holds no store", allowed="a store's URL", got=str(url))
 
-    def open_database(
-        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
-    ) -> Database:
-        raise no_sql(url, part)
-
     def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         from strandline.sql.steps import Description
 
@@ -48,9 +39,6 @@ class KafkaBackend:
 
     def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         return []  # a topic has no schema of ours
-
-    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
-        return None
 
 
 BACKEND = KafkaBackend()

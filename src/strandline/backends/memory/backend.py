@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from strandline.backends.api import Clock, by_rules_of, no_sql
+from strandline.backends.api import Backend, Clock, by_rules_of
 from strandline.clock import now_us
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unsupported
 from strandline.log.api import Log
@@ -18,7 +17,7 @@ from strandline.settings import (
     SEGMENT_SIZE_DEFAULT,
     Settings,
 )
-from strandline.sql.api import Database, Part
+from strandline.sql.api import Part
 from strandline.store.api import Store, StoreSettings
 from strandline.urls import Url
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from strandline.sql.steps import Description
 
 
-class MemoryBackend:
+class MemoryBackend(Backend):
     shared, local = False, False
     batch_actions_max = BATCH_ACTIONS_DEFAULT
 
@@ -56,19 +55,11 @@ class MemoryBackend:
         )
         return MemoryStore(fixed, clock=clock or now_us)
 
-    def open_database(
-        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
-    ) -> Database:
-        raise no_sql(url, part)
-
     def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         raise _no_schema_in_memory()
 
     def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         raise _no_schema_in_memory()
-
-    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
-        return None
 
 
 def _no_schema_in_memory() -> Unsupported:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import Clock, by_rules_of
+from strandline.backends.api import Backend, Clock, of_log
 from strandline.log.api import Log
-from strandline.settings import (
-    BATCH_ACTIONS_DEFAULT,
-    Settings,
-)
+from strandline.settings import BATCH_ACTIONS_DEFAULT, Settings
 from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from strandline.sql.steps import Description
 
 
-class PostgresBackend:
+class PostgresBackend(Backend):
     shared, local = True, False
     batch_actions_max = BATCH_ACTIONS_DEFAULT
 
@@ -31,10 +28,7 @@ class PostgresBackend:
     def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
         from strandline.backends.postgres.store import open_store
 
-        if log is None:
-            return open_store(url, settings, None, None, clock=clock)
-        settings = by_rules_of(log, settings)
-        return open_store(url, settings, log.log_id, log.partitions, clock=clock)
+        return open_store(url, *of_log(log, settings), clock=clock)
 
     def open_database(
         self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]

@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import Clock, by_rules_of
+from strandline.backends.api import Backend, Clock, of_log
 from strandline.clock import now_us
 from strandline.log.api import Log
-from strandline.settings import (
-    BATCH_ACTIONS_DEFAULT,
-    Settings,
-)
+from strandline.settings import BATCH_ACTIONS_DEFAULT, Settings
 from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from strandline.sql.steps import Description
 
 
-class SqliteBackend:
+class SqliteBackend(Backend):
     shared, local = True, True
     batch_actions_max = BATCH_ACTIONS_DEFAULT
 
@@ -33,10 +30,7 @@ class SqliteBackend:
     def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
         from strandline.backends.sqlite.store import open_store
 
-        if log is None:
-            return open_store(_path(url), settings, None, None, clock=clock or now_us)
-        settings = by_rules_of(log, settings)
-        return open_store(_path(url), settings, log.log_id, log.partitions, clock=clock or now_us)
+        return open_store(_path(url), *of_log(log, settings), clock=clock or now_us)
 
     def open_database(
         self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
@@ -54,9 +48,6 @@ class SqliteBackend:
         from strandline.backends.sqlite import upgrade_database
 
         return upgrade_database(_path(url), part, settings=settings)
-
-    def roles(self, url: Url, part: Part, prefix: str) -> str | None:
-        return None
 
 
 def _path(url: Url) -> Path:
