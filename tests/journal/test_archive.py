@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.parquet import ParquetFile
 
 import strandline
 from strandline import Event, MissingEvent, points
@@ -25,6 +26,7 @@ from strandline.reconcile.rounds import HereRunner, reconcile_rounds
 from strandline.record import Content, content_digest, encode_header, encode_value
 from strandline.store.archive import ArchivedPlace, ArchivedTo, PagePlan, archive_plan, archived_to
 from strandline.store.archive_files import read_manifest
+from strandline.store.archived_events import event_row, event_rows, rows_of
 from strandline.store.raw_rows import raw_events
 from strandline.store.scans import look_at
 from strandline.store.tables import JOURNAL
@@ -168,6 +170,36 @@ def test_up_to_where_a_life_is_in_the_files() -> None:
 
 
 # ---------------------------------------------------------------- reading
+
+
+@pytest.mark.req("J119", "J120")
+def test_events_are_made_anew_from_columns(tmp_path: Path) -> None:
+    """By columns, and row by row where one has headers or metadata: each as the store had it."""
+    with strandline.connect("memory:") as s:
+        some_events(s)
+        for number in range(30):
+            tags = ["blue", f"t{number}"][: number % 3]
+            s.journal.append(f"plain|{number % 4}", [Event("Placed", {"ø": number}, tags=tags), Event("Raw", b"\x00")])
+        s.journal.purge("plain|1")
+        s.journal.append("plain|1", [Event("Again", None)])
+        s.journal.append("bare|1", [Event("Placed", "é")])
+        carry(s)
+        pages = [page for part in range(s.log.partitions) for page in raw_events(s.store, part)]
+        had = {(row.key, row.seq_nr): row for page in pages for row in page}
+        archive_here(s, tmp_path, s.strandline() + 1, remove=False)
+        manifest = read_manifest(tmp_path)
+        assert manifest is not None
+        seen = 0
+        for file in manifest.files:
+            whole = ParquetFile(tmp_path / file.path).read()
+            made = event_rows(whole)
+            assert made == [event_row(row) for row in rows_of(whole)]
+            assert [row._replace(segment=0) for row in made] == [
+                had[row.key, row.seq_nr]._replace(segment=0) for row in made
+            ]
+            assert event_rows(whole.slice(1, 0)) == []
+            seen += len(made)
+        assert seen == len(had) > 60
 
 
 @pytest.mark.req("J120", "T85", "RR10")

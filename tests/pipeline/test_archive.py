@@ -23,8 +23,8 @@ from strandline.pipeline.archiving import SCHEMA, archive
 from strandline.pipeline.sweeping import sweep
 from strandline.reconcile.rounds import HereRunner, reconcile_rounds
 from strandline.reconcile.tallies import item_of, signed, text_number
-from strandline.store.archive import event_row
 from strandline.store.archive_files import LOCK, Manifest, read_manifest
+from strandline.store.archived_events import event_row
 from strandline.testing import carry
 from strandline.testing.archive import archive_here
 

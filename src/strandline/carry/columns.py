@@ -297,7 +297,7 @@ class _Numbered:
     ) -> list[EventRow]:
         """Return the rows, with what their records say."""
         offsets, payloads = map(_offset_of, records), map(_payload, map(_value_of, records))
-        bodies = plain_bodies(self.seq_nrs, self.prevs, forms, partition, offsets, clock, ids, events, payloads)
+        bodies = plain_bodies(self.seq_nrs, self.prevs, forms, repeat(partition), offsets, clock, ids, events, payloads)
         made: list[EventRow] = []
         for at in range(0, len(self.keys), AT_ONCE):
             these = slice(at, at + AT_ONCE)

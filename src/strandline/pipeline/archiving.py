@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
+from datetime import timedelta
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -36,11 +36,11 @@ from strandline.pipeline.target import JournalRef
 from strandline.pipeline.task import uncollected
 from strandline.points import reached
 from strandline.query.times import time_us
-from strandline.reconcile.tallies import item_of, signed, text_number
+from strandline.reconcile.tallies import DAY_US, item_of, signed, text_number
 from strandline.rows import life_of
-from strandline.store.archive import event_row, rows_of
 from strandline.store.archive_files import NEW, ArchivedFile, Manifest, move_in, opened, write_manifest
-from strandline.values.events import EventRow
+from strandline.store.archived_events import event_rows
+from strandline.values.events import EPOCH, EventRow
 from strandline.values.keys import SLICES
 
 if TYPE_CHECKING:
@@ -399,7 +399,13 @@ def _tallied(
 
 
 def month_of(timestamp: int) -> str:
-    return datetime.fromtimestamp(timestamp / 10**6, UTC).strftime("%Y-%m")
+    """Return the month of a time, as the names of folders have it."""
+    return _month_of_day(timestamp // DAY_US)
+
+
+@lru_cache(maxsize=4096)
+def _month_of_day(day: int) -> str:
+    return (EPOCH + timedelta(days=day)).strftime("%Y-%m")
 
 
 def _events(
@@ -453,12 +459,11 @@ def _checked(folder: str, paths: list[str], batches: Iterator[pa.RecordBatch]) -
             first, last = SLICES, -1
             with ParquetFile(Path(folder) / paths[number]) as file:
                 for batch in file.iter_batches(batch_size=2000):
-                    for row in rows_of(batch):
-                        event = event_row(row)
-                        if event.digest != row["digest"]:
+                    for event, stored in zip(event_rows(batch), batch.column("digest").to_pylist(), strict=True):
+                        if event.digest != stored:
                             raise Corrupt(
-                                f"event {row['seq_nr']} of {row['key']} was not archived as it is", code="digest",
-                                hint="see that the disk is well, then run it again", key=row["key"],
+                                f"event {event.seq_nr} of {event.key} was not archived as it is", code="digest",
+                                hint="see that the disk is well, then run it again", key=event.key,
                             )  # fmt: skip
                         events += 1
                         digest += item_of(text_number(event.key), event.life, event.seq_nr, event.digest)

@@ -29,11 +29,9 @@ from strandline.store.archive import (
     ArchiveNote,
     ArchivingStore,
     archived_to,
-    event_row,
-    rows_of,
-    time_in_us,
 )
 from strandline.store.archive_files import ArchivedFile, Manifest
+from strandline.store.archived_events import event_rows, rows_of, time_in_us
 from strandline.store.pages import bytes_of
 from strandline.values.events import EventRow
 from strandline.values.heads import Head
@@ -117,10 +115,10 @@ class ArchivedRemoval:
             for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
                 self._check_stopped()
                 rows = []
-                for given in rows_of(batch):
-                    row = event_row(given)
-                    if row.digest != given["digest"]:
-                        raise _damaged(file)
+                made = event_rows(batch)
+                if [row.digest for row in made] != batch.column("digest").to_pylist():
+                    raise _damaged(file)
+                for row in made:
                     events += 1
                     digest += item_of(text_number(row.key), row.life, row.seq_nr, row.digest)
                     if row.timestamp < self._before:

@@ -21,7 +21,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -30,14 +30,13 @@ import orjson
 
 from strandline.errors import Unavailable, Unsupported
 from strandline.points import reached
-from strandline.rows import life_of
 from strandline.store.api import RowPage, Store
 from strandline.store.archive_files import MANIFEST, ArchivedFile, Manifest, origin_of, read_manifest
+from strandline.store.archived_events import event_rows, time_in_us
 from strandline.store.pages import bytes_of, up_to
-from strandline.values.events import EPOCH, EventRow, bodies
+from strandline.values.events import EventRow
 from strandline.values.heads import SEQ_NR_MAX, Head
-from strandline.values.keys import SLICES, slice_of
-from strandline.values.payloads import BYTES, JSON
+from strandline.values.keys import slice_of
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -51,7 +50,6 @@ PAGE: Final = 2000
 BATCH: Final = 64 * 1024
 ORDER_BYTES: Final = 64 * 2**20
 """So many bytes of events, about, are put into order at a time."""
-MICROSECOND: Final = timedelta(microseconds=1)
 T = TypeVar("T")
 
 
@@ -364,7 +362,7 @@ class Archive:
         for file in files:
             with self._opened(file) as opened:
                 for batch in opened.iter_batches(batch_size=PAGE):
-                    rows += map(event_row, rows_of(batch.filter(_chosen(batch, slices, after[0] - 1, last))))
+                    rows += event_rows(batch.filter(_chosen(batch, slices, after[0] - 1, last)))
         rows = [row for row in rows if (row.timestamp, row.seq_nr) > after]
         rows.sort(key=lambda row: (row.timestamp, row.seq_nr, row.key))
         return rows, None if last == to else (last, SEQ_NR_MAX)
@@ -419,7 +417,7 @@ class Archive:
         if not some:
             return []
         low, high = min(some), max(some)
-        rows = [event_row(row) for row in rows_of(table.slice(low, high - low + 1))]
+        rows = event_rows(table.slice(low, high - low + 1))
         return rows[::-1] if backwards else rows
 
     def _group(self, file: str, group: int) -> Any:
@@ -456,8 +454,8 @@ def _present(manifest: Manifest, file: ArchivedFile) -> ArchivedFile | None:
 def _read(opened: ParquetFile, slices: tuple[int, int], after: int, to: int) -> Iterator[list[EventRow]]:
     with opened:
         for batch in opened.iter_batches(batch_size=PAGE):
-            if rows := rows_of(batch.filter(_chosen(batch, slices, after, to))):
-                yield list(map(event_row, rows))
+            if rows := event_rows(batch.filter(_chosen(batch, slices, after, to))):
+                yield rows
 
 
 def _chosen(batch: Any, slices: tuple[int, int], after: int, to: int) -> Any:
@@ -499,34 +497,6 @@ def _times(batch: Any) -> list[int]:
     import pyarrow as pa
 
     return batch.column("time").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-
-
-def rows_of(batch: Any) -> list[dict[str, Any]]:
-    """The rows of a batch or table of a file, with times in µs."""
-    import pyarrow as pa
-
-    at = batch.schema.get_field_index("time")
-    return batch.set_column(at, "time", batch.column(at).cast(pa.int64())).to_pylist()  # type: ignore[no-any-return]
-
-
-def event_row(row: Mapping[str, Any]) -> EventRow:
-    """The event in a row of a file, as a store keeps it, made anew from its columns: with its own digest."""
-    life = life_of(row["key"], row["life"])
-    is_json = row["payload"] is not None
-    payload = row["payload"].encode() if is_json else row["payload_bytes"]
-    metadata = None if row["metadata"] is None else row["metadata"].encode()
-    timestamp = time_in_us(row["time"])
-    headers = dict(row["headers"]) if row["headers"] else None
-    event = (row["type"], tuple(row["tags"])), (JSON if is_json else BYTES, payload, metadata)
-    place = row["partition"], row["log_offset"], timestamp
-    append_id = bytes.fromhex(row["append_id"].replace("-", ""))
-    (cells,) = bodies(row["seq_nr"], row["prev_seq_nr"], place, append_id, headers, [event], life.seed)
-    return EventRow.of(life, SLICES, cells)
-
-
-def time_in_us(time: datetime | int) -> int:
-    """Microseconds of a time as files have it."""
-    return time if isinstance(time, int) else (time - EPOCH) // MICROSECOND
 
 
 def _in_month(month: str, after: int, to: int) -> bool:

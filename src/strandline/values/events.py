@@ -190,16 +190,15 @@ def plain_bodies(
     seq_nrs: Iterable[int],
     prevs: Iterable[int],
     forms: Iterable[int],
-    partition: int,
+    partitions: Iterable[int],
     offsets: Iterable[int],
     timestamps: Iterable[int],
     append_ids: Iterable[bytes],
     events: Iterable[tuple[str, tuple[str, ...]]],
     payloads: Iterable[bytes],
 ) -> Iterator[bytes]:
-    """Return the bodies of many such events of a partition, from columns."""
-    versions, partitions = repeat(BODY_VERSION), repeat(partition)
-    places = map(_PLACED.pack, versions, seq_nrs, prevs, forms, partitions, offsets, timestamps, append_ids)
+    """Return the bodies of many such events, from columns."""
+    places = map(_PLACED.pack, repeat(BODY_VERSION), seq_nrs, prevs, forms, partitions, offsets, timestamps, append_ids)
     return map(b"".join, zip(places, map(_plain_words, events), payloads, strict=True))
 
 
