@@ -24,6 +24,7 @@ except ImportError:  # pragma: no cover - an installation without Spark
 _NUMPY_TYPES: Final = {"q": "<i8", "I": "<u4", "H": "<u2", "B": "u1", "16s": "(16,)u1"}
 _CODES: Final = re.findall(r"\d*[a-zA-Z]", FIXED.format)
 _FIELDS: Final = [(name, _NUMPY_TYPES[code]) for name, code in zip(Parts._fields, _CODES, strict=True)]
+_BODY: Final = None if np is None else np.dtype(_FIELDS)
 
 
 class CellSum(NamedTuple):
@@ -43,7 +44,7 @@ class EventColumns:
     def __init__(self, rows: Sequence[EventRow], partitions: int) -> None:
         keys, lives, _, seq_nrs, prevs, types, slices, of, times, bodies, digests = zip(*rows, strict=True)
         of_key = list(map(life_of, keys, lives))
-        self.fixed = np.frombuffer(b"".join([body[: FIXED.size] for body in bodies]), np.dtype(_FIELDS))
+        self.fixed = np.frombuffer(b"".join([body[: FIXED.size] for body in bodies]), _BODY)
         self.slices = np.array(slices, np.int64)
         self.homes = self.slices * partitions // SLICES
         self.seq_nrs, self.prevs = np.array(seq_nrs, np.int64), np.array(prevs, np.int64)

@@ -488,8 +488,8 @@ def parts_of_round(
     """Yield the parts of a round: all of every side, or what of them has these slices, `without` some days."""
     partitioned = is_partitioned(store)
     by_partition = ("heads", "log") if without is None else ("heads", "log", "events")
-    for side in (*SIDES, *(PARTITIONED_SIDES if partitioned else ())):
-        for number in range(store.settings.partitions):
+    for number in range(store.settings.partitions):  # all sides of one: neighbours go to one task, which are then alike
+        for side in (*SIDES, *(PARTITIONED_SIDES if partitioned else ())):
             if side == "snapshots" and number and not partitioned:
                 continue
             if slices is not None and side in by_partition and not _has_any(slices, number, store.settings.partitions):

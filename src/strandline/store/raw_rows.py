@@ -20,7 +20,7 @@ from strandline.values.events import EventRow
 from strandline.values.keys import partition_of
 from strandline.values.tag_rows import TagRow
 
-PAGE = 1000
+PAGE = 4000
 PAGE_BYTES = 8 * 2**20
 
 

@@ -12,8 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from heapq import merge
-from itertools import islice, repeat, takewhile
+from itertools import repeat, takewhile
 from operator import itemgetter
 from typing import Any, Final
 
@@ -240,7 +239,7 @@ class SqlStore:
             rows: list[Any] = []
             for (type_,) in tx.rows("event_types"):
                 more = tx.rows("range", (type_, *scan.values(equal, slices, after, to, limit)))
-                rows = list(islice(merge(rows, more, key=_moment), limit))
+                rows = sorted([*rows, *more], key=_moment)[:limit] if rows else more
                 if len(rows) == limit:
                     to = rows[-1][8]  # what comes later is not among the first
         return list(map(new_tuple, repeat(EventRow), rows))
