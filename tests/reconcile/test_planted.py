@@ -27,6 +27,8 @@ def check_all(s: Strandline) -> None:
     report = reconciled(s)
     assert (report.findings, report.suspects, report.busy) == ([], 0, [])
     assert (report.events, report.keys, report.slices) == (len(clean["events"]), 23, 1024)
+    every = reconciled(s, sample=1.0)
+    assert (every.findings, every.events, every.tag_rows) == ([], report.events, report.tag_rows)
     hand = Hand(s)
     planted = sorted((kind, key, plant(hand, key)) for kind, key, plant in plants_of(s).values())
     assert names(reconciled(s).findings) == planted

@@ -8,7 +8,7 @@ chain is judged by itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from strandline.settings import Settings
 from strandline.values.actions import Append, Place
 from strandline.values.events import EventRow
 from strandline.values.heads import SEQ_NR_MAX, Head, State
+from strandline.values.keys import is_key, slice_of
 
 PAGE = 2000
 
@@ -66,9 +67,15 @@ class KeptLog:
         return PartitionCursor(self._log, self._partition, self.oldest - 1, 0)
 
     def decoded(
-        self, cursor: PartitionCursor, to: int, keys: Collection[str] | None = None, *, values: bool = True
+        self,
+        cursor: PartitionCursor,
+        to: int,
+        wanted: Callable[[str], bool] | None = None,
+        *,
+        values: bool = True,
     ) -> Iterator[Decoded]:
-        """Yield records with their actions from a cursor on, up to an offset. What is trimmed is passed over."""
+        """Yield records of wanted keys with their actions from a cursor on, up to an offset. What is trimmed is passed
+        over."""
         while (after := cursor.offset) < to:
             try:
                 records = cursor.read(to=to, limit=PAGE, bytes_max=PAGE_BYTES, values=values)
@@ -82,24 +89,25 @@ class KeptLog:
                 continue
             if cursor.offset <= after:
                 return
-            wanted = [record for record in records if record.key is not None and (keys is None or record.key in keys)]
-            yield from decode(wanted, self._log.partitions)[0]
+            some = [record for record in records if record.key is not None and (wanted is None or wanted(record.key))]
+            yield from decode(some, self._log.partitions)[0]
 
-    def removed_from(self, to: int) -> set[str]:
+    def removed_from(self, to: int, wanted: Callable[[str], bool] | None) -> set[str]:
         """Return the keys that a Delete or Purge of the kept log may have taken something from."""
         if not self._log.exact:
             return set()
         found = set()
-        for record, action, _ in self.decoded(self.start(), to, values=False):
+        for record, action, _ in self.decoded(self.start(), to, wanted, values=False):
             if not (isinstance(action, Append) or is_append(record.header)) and record.key is not None:
                 found.add(record.key)
         return found
 
-    def events(self, to: int) -> Iterator[LoggedEvent]:
-        """Yield all events that the log proves, up to an offset, in no order."""
-        held = self.removed_from(to)
+    def events(self, to: int, slices: Collection[int] | None = None) -> Iterator[LoggedEvent]:
+        """Yield all events that the log proves, up to an offset, in no order; of keys of these slices."""
+        wanted = None if slices is None else lambda key: is_key(key) and slice_of(key) in slices
+        held = self.removed_from(to, wanted)
         told: dict[str, LoggedKey] = {}
-        for item in self.decoded(self.start(), to):
+        for item in self.decoded(self.start(), to, wanted):
             key = item.record.key or ""
             known = told.setdefault(key, LoggedKey())
             self.take(known, item)
@@ -170,7 +178,7 @@ class LoggedKeys:
         """Read on, up to an offset."""
         if not self.kept.proves or to <= self._cursor.offset:
             return
-        for item in self.kept.decoded(self._cursor, to, self._keys):
+        for item in self.kept.decoded(self._cursor, to, self._keys.__contains__):
             known = self._keys[item.record.key or ""]
             known.actions.append(item)
             self.kept.take(known, item)

@@ -159,7 +159,7 @@ def reconcile_rounds(
         totals = runner.sides(frozen, list(parts_of_round(store, tags, slices)))
     else:
         suspects = set()
-        totals = runner.sides(frozen, list(parts_of_round(store, tags, slices)))
+        totals = runner.sides(frozen, list(parts_of_round(store, tags, slices, sampled=True)))
         _count(report, totals)
     going_on()
     suspects |= totals.suspects | {tally.cell.key for tally in totals.differing}
@@ -217,8 +217,8 @@ def sampled(share: float, start: float, partitions: int) -> frozenset[int]:
     for partition in range(min(partitions, SLICES)):
         mine = [slice_ for slice_ in range(SLICES) if partition_of(slice_, partitions) == partition]
         count = max(1, round(len(mine) * share))
-        first = int(start * len(mine))
-        found.update((mine + mine)[first : first + count])
+        first = int(start * (len(mine) - count + 1))
+        found.update(mine[first : first + count])
     return frozenset(found)
 
 

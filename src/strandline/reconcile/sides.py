@@ -36,7 +36,7 @@ from strandline.store.archive import page_of_life
 from strandline.store.raw_rows import raw_events, raw_slice_rows, raw_snapshot_lives, raw_tag_places, raw_tag_rows
 from strandline.store.scans import entity_types_of, keys_of
 from strandline.store.tables import SliceRow
-from strandline.store.tag_scans import is_partitioned
+from strandline.store.tag_scans import is_partitioned, rows_of_key
 from strandline.store.tag_view import TAG_PROGRESS
 from strandline.values.buckets import LENGTHS_US
 from strandline.values.events import EventRow, parsed_tags, parts_of
@@ -57,6 +57,7 @@ class SidePart:
     """A part of a side. `slices`: only these; then items are tallied by key, and odd rows are told.
 
     `without`: these days are left out, items are tallied by slice and day, and links by day, too (`kept_days`).
+    `sampled`: what is of other slices is not read, so rows of tags are read by the keys that have a head.
     """
 
     side: str
@@ -64,6 +65,7 @@ class SidePart:
     tags: tuple[str, ...] = ()
     slices: frozenset[int] | None = None
     without: frozenset[int] | None = None
+    sampled: bool = False
 
 
 class OddRow(NamedTuple):
@@ -131,6 +133,11 @@ class SideReader:
     # ------------------------------------------------------------ heads
 
     def _heads(self) -> None:
+        for keys in self._keys():
+            self._heads_of(self._part.number, keys)
+
+    def _keys(self) -> Iterator[list[str]]:
+        """Yield the keys of a partition that have a head, and are wanted."""
         partition, total = self._part.number, self._partitions
         first, last = -(-partition * SLICES // total), -(-(partition + 1) * SLICES // total) - 1
         runs = [(first, last)] if self._part.slices is None else [
@@ -141,7 +148,7 @@ class SideReader:
                 after = None
                 while keys := keys_of(self._store, entity_type, after=after, limit=KEYS_AT_ONCE, slices=run):
                     after = keys[-1]
-                    self._heads_of(partition, keys)
+                    yield keys
 
     def _heads_of(self, partition: int, keys: Sequence[str]) -> None:
         try:
@@ -315,9 +322,9 @@ class SideReader:
         kept = KeptLog(self._log, partition, self._frozen.oldest[partition], self._settings, rules)
         if not kept.proves:
             return
-        for each in kept.events(self._frozen.pointers[partition].offset):
+        for each in kept.events(self._frozen.pointers[partition].offset, self._part.slices):
             row = each.row
-            if self._wanted(row.slice) and not self._left_out(row.timestamp):
+            if not self._left_out(row.timestamp):
                 self._count("log_events")
                 item = item_of(text_number(row.key), row.life, row.seq_nr, row.digest)
                 self._tallies.add("log", row.slice, row.timestamp, row.key, item, found=False)
@@ -376,6 +383,10 @@ class SideReader:
     def _tag_pages(self) -> Iterator[list[TagRow]]:
         if self._partitioned:
             yield from raw_tag_rows(self._store, self._part.number)
+            return
+        if self._part.sampled:
+            for keys in self._keys():
+                yield from (page for key in keys for page in rows_of_key(self._store, key))
             return
         for tag in self._part.tags:
             mender = TagMender(self._store, tag, 0, _no_mark)
@@ -483,7 +494,12 @@ def _timestamp_in(body: bytes) -> int:
 
 
 def parts_of_round(
-    store: Store, tags: Sequence[str], slices: frozenset[int] | None = None, without: frozenset[int] | None = None
+    store: Store,
+    tags: Sequence[str],
+    slices: frozenset[int] | None = None,
+    without: frozenset[int] | None = None,
+    *,
+    sampled: bool = False,
 ) -> Iterator[SidePart]:
     """Yield the parts of a round: all of every side, or what of them has these slices, `without` some days."""
     partitioned = is_partitioned(store)
@@ -494,7 +510,7 @@ def parts_of_round(
                 continue
             if slices is not None and side in by_partition and not _has_any(slices, number, store.settings.partitions):
                 continue
-            yield SidePart(side, number, tuple(tags) if side == "tags" else (), slices, without)
+            yield SidePart(side, number, tuple(tags) if side == "tags" else (), slices, without, sampled)
 
 
 def _has_any(slices: frozenset[int], partition: int, partitions: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from strandline.store.api import Store
@@ -12,12 +12,15 @@ from strandline.values.buckets import LENGTHS_US
 from strandline.values.tag_rows import Place, TagProgress, TagRow
 
 AT_ONCE: Final = 1000
+PAGE_BYTES: Final = 8 * 2**20
 _ROW: Final = tuple(column.name for column in TAG_VIEW.columns)
 _PLACE: Final = ("timestamp", "key", "seq_nr")
 BY_TIME: Final = Scan("tag_by_time", TAG_VIEW, ("tag",), _PLACE, _ROW, large_apart=True)
 """Rows of a tag by their places; only stores that need no partition key have it."""
 BY_NUMBER: Final = Scan("tag_by_number", TAG_VIEW, ("key", "life", "tag"), ("tag_seq_nr",), _ROW)
 """Rows of a key by their numbers; so is this."""
+OF_KEY: Final = Scan("tag_of_key", TAG_VIEW, ("key",), ("life", "tag", "tag_seq_nr"), _ROW, unbounded=True)
+"""All rows of a key; and this."""
 IN_BUCKET: Final = Scan("tag_in_bucket", TAG_VIEW, ("tag", "bucket"), _PLACE, _ROW)
 BUCKETS: Final = Scan("tag_buckets", TAG_BUCKET, ("tag",), ("bucket",), ("bucket",))
 TAGS: Final = Scan("tags", TAG_VIEW, (), ("tag",), ("tag",), distinct=True, unbounded=True)
@@ -43,6 +46,17 @@ def progress_of(store: Store, key: str, life: int, tag: str) -> TagProgress | No
                 return TagProgress._make(row[:7])
         more, after = page.more and bool(page.rows), page.rows[-1][2] if page.rows else after
     return None
+
+
+def rows_of_key(store: Store, key: str) -> Iterator[list[TagRow]]:
+    """Yield pages of all rows of a key; of stores that are not partitioned."""
+    after, more = None, True
+    while more:
+        page = store.scan(OF_KEY, (key,), after=after, limit=AT_ONCE, bytes_max=PAGE_BYTES)
+        if page.rows:
+            yield list(map(TagRow._make, page.rows))
+            after = OF_KEY.place_of(page.rows[-1])
+        more = page.more and bool(page.rows)
 
 
 def tag_row_at(store: Store, tag: str, place: Place) -> TagRow | None:

@@ -100,6 +100,14 @@ FROM {schema}.tag_view
 WHERE key = $1 AND life = $2::bigint AND tag = $3 AND tag_seq_nr > $4::bigint AND tag_seq_nr <= $5::bigint
 ORDER BY tag_seq_nr LIMIT $6;
 
+-- name: tag_of_key
+-- Rows of a key, of all its lives and tags.
+SELECT tag, bucket, timestamp, key, life, tag_seq_nr, previous_timestamp, previous_seq_nr, row_digest, seq_nr,
+    prev_seq_nr, body, digest
+FROM {schema}.tag_view
+WHERE key = $1::text AND (life, tag, tag_seq_nr) > ($2::bigint, $3::text, $4::bigint)
+ORDER BY life, tag, tag_seq_nr LIMIT $5::bigint;
+
 -- name: tag_by_time (postgres)
 -- Rows of a tag by their places: timestamp, key, seq_nr; without bodies that are larger than $7. Both bounds are places
 -- in the index, and nothing is said to be equal: in a table without statistics PostgreSQL takes that for few rows, and
