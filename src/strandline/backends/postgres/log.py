@@ -257,7 +257,8 @@ class PostgresLog:
             transaction.take_long()
             transaction.execute("forget_heads")
             for some in in_runs(map(seeded_head, keys), KEYS_A_TIME):
-                transaction.many("seed_heads", some)
+                latest = {head[0]: head for head in some}  # a key that was purged and lives again comes twice
+                transaction.many("seed_heads", list(latest.values()))
             for partition in range(self.partitions):
                 transaction.execute("start_partition", (partition, offset, timestamp))
             transaction.execute("keep_follows", (log_id,))
