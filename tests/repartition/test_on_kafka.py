@@ -26,9 +26,10 @@ def record(s: Any, id_: str) -> None:
 
 @needs_servers
 @pytest.mark.req("J124")
-def test_there_and_back_on_topics(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pairing", ["kafka-sqlite", "kafka-postgres"])
+def test_there_and_back_on_topics(request: pytest.FixtureRequest, tmp_path: Path, pairing: str) -> None:
     """To a topic with more partitions, to one with fewer, and to a log in a file, which keeps heads."""
-    pair = pairing_of("kafka-sqlite", request, tmp_path)
+    pair = pairing_of(pairing, request, tmp_path)
     topics = [f"{pair.log}-{number}" for number in range(2)]
     where = dict(pair.where)
     with connect(**where, partitions=4) as s:

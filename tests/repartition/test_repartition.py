@@ -19,6 +19,7 @@ from strandline.testing import carry, raw_append
 from strandline.values.keys import key_partition
 from tests.acceptance.cli_call import call
 from tests.backup.conftest import Journals, words
+from tests.pipeline.test_pairings import draft_of
 from tests.reconcile.planting import reconciled
 from tests.repartition.places import Place, seq_nr
 
@@ -164,14 +165,19 @@ def test_who_has_the_old_log_open_is_refused(journals: Journals) -> None:
 def test_what_is_quarantined_is_resolved_behind_it(journals: Journals) -> None:
     place = Place(journals, 8)
     with place.connect() as s:
-        s.journal.append(KEYS[0], [Event("Placed")])
+        partition = s.journal.append(KEYS[0], [Event("Placed")]).partition
         raw_append(s, 7, key="who|knows", header=b"nothing", value=None)
+        s.log.append([draft_of(KEYS[0], partition, b"no value")])
+        s.journal.append(KEYS[0], [Event("Sent")])
         carry(s)
     place.repartition(32)
     with place.connect() as s:
-        (listed,) = quarantined(s.store)
-        resolve(s.log, s.store, listed.partition, listed.offset, "skip", s.settings)
+        for listed in quarantined(s.store):
+            resolve(s.log, s.store, listed.partition, listed.offset, "skip", s.settings)
         assert quarantined(s.store) == []
+        assert [event.seq_nr for event in s.journal.read(KEYS[0])] == [1, 4]
+        assert [event.seq_nr for event in s.by_slices("order", 0, 1023)] == [1, 4]
+        assert reconciled(s).findings == []
 
 
 @pytest.mark.req("J124")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import getpid
 from socket import gethostname
+from typing import Any
 from uuid import uuid4
 
 from strandline.carry.range import carry_up_to
@@ -25,7 +26,7 @@ from strandline.store.scans import quarantined_at
 from strandline.store.tag_scans import tag_row_at
 from strandline.store.tag_view import TAG_VIEW
 from strandline.values.actions import Append, Mark, Place
-from strandline.values.events import EventRow, Life, with_prev
+from strandline.values.events import EventRow, Life, RecordedEvent, with_prev
 from strandline.values.heads import SEQ_NR_MAX, Head
 from strandline.values.tag_rows import TagRow, fillers
 
@@ -115,11 +116,11 @@ def _skip(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, head
         return
     life, size = Life(key, head.life), head.segment_size
     prev = rows[0][1]
-    gone = [EventRow.of(life, size, cells) for cells in rows]
+    gone = [_row(seen, life, size, cells) for cells in rows]
     following = store.page(key, head.life, size, from_=last + 1, to=SEQ_NR_MAX, limit=1).rows
     anew = _fillers(store, gone)
     if following:
-        mended = EventRow.of(life, size, with_prev(life, following[0], prev))
+        mended = _row(seen, life, size, with_prev(life, following[0], prev))
         anew += _filled(store, [mended])
         amend(seen, Correction(resolved=listed.offset, remove=gone, replace=[mended], anew={TAG_VIEW: anew}))
     else:
@@ -143,11 +144,19 @@ def _retry(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, hea
         ) from None  # fmt: skip
     life, size = Life(key, head.life), head.segment_size
     rows = store.page(key, head.life, size, from_=first, to=last, limit=last - first + 1).rows
-    place = Place(listed.partition, listed.offset, listed.timestamp)
+    if not rows:
+        amend(seen, Correction(resolved=listed.offset))
+        return
+    place = Place(RecordedEvent(life, rows[0]).partition, listed.offset, listed.timestamp)
     effect = EventsAppended(first, last, first - 1, head.life)
     fresh = {cells[0]: cells for cells in event_cells(action, place, effect, contents)}
-    filled = [EventRow.of(life, size, with_prev(life, fresh[cells[0]], cells[1])) for cells in rows]
+    filled = [_row(seen, life, size, with_prev(life, fresh[cells[0]], cells[1])) for cells in rows]
     amend(seen, Correction(resolved=listed.offset, replace=filled, anew={TAG_VIEW: _filled(store, filled)}))
+
+
+def _row(seen: Pointer, life: Life, segment_size: int, cells: tuple[Any, ...]) -> EventRow:
+    """Return the row of an event in the partition where its key is now; its body keeps the one that recorded it."""
+    return EventRow.of(life, segment_size, cells)._replace(partition=seen.partition)
 
 
 def _tag_rows(store: Store, row: EventRow) -> list[TagRow]:

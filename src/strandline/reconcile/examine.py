@@ -381,20 +381,22 @@ class KeyExaminer:
             )
             number = fault.seq_nrs[-1]
             if fault.mend == "remove":
-                found.remove.append(EventRow.of(life, head.segment_size, rows[number]))
+                found.remove.append(self._row(life, head, rows[number]))
             elif fault.mend == "put":
                 row = logged[number].row
                 cells = with_prev(life, row.cells, before.get(number, row.prev_seq_nr))
-                found.replace.append(EventRow.of(life, head.segment_size, cells))
+                found.replace.append(self._row(life, head, cells))
                 if number not in rows:
                     found.listed.append((life.number, number, row.timestamp))
             elif fault.mend == "columns":
                 seq_nr, _, body, digest = rows[number]
-                found.replace.append(
-                    EventRow.of(life, head.segment_size, (seq_nr, parts_of(body).prev_seq_nr, body, digest))
-                )
+                found.replace.append(self._row(life, head, (seq_nr, parts_of(body).prev_seq_nr, body, digest)))
             elif fault.mend == "prev":
-                found.replace.append(EventRow.of(life, head.segment_size, with_prev(life, rows[number], fault.prev)))
+                found.replace.append(self._row(life, head, with_prev(life, rows[number], fault.prev)))
+
+    def _row(self, life: Life, head: Head, cells: tuple[Any, ...]) -> EventRow:
+        """Return the row of an event, in this partition: its body says which one it was in when it was recorded."""
+        return EventRow.of(life, head.segment_size, cells)._replace(partition=self._partition)
 
     def _slice_faults(
         self,
