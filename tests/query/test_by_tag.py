@@ -258,6 +258,11 @@ def test_a_new_key_whose_link_lies_after_the_start_is_a_gap() -> None:
         list(feed(view, start=start))
     assert caught.value.missing == {"k|A": (1, 2, 3, 2)}
     assert caught.value.last_known_offset == start
+    at_the_start = PlayedView(rows)
+    at_the_start.take(rows[2])
+    with pytest.raises(MissingEvent) as caught:
+        list(feed(at_the_start, start=from_time(rows[2].timestamp)))
+    assert caught.value.missing == {"k|A": (1, 2, 2, 1)}, "the place of its link is the first of the query"
     with pytest.raises(MissingEvent) as caught:
         list(feed(PlayedView(rows[4:])))
     assert caught.value.last_known_offset is None
