@@ -370,13 +370,29 @@ def test_tags_are_part_of_the_event(here: Strandline) -> None:
         assert TagOffset.parse(event.to_dict()["offset"]) == event.offset
 
 
+@pytest.mark.req("T6")
+def test_tags_are_not_changed_by_appending_once_more(here: Strandline) -> None:
+    given = uuid4()
+    here.journal.append("order|1", [Event("Placed", 1, tags=["a"])], append_id=given)
+    for tags in (["a", "b"], ["b"], []):
+        with pytest.raises(InvalidInput) as refused:
+            here.journal.append("order|1", [Event("Placed", 1, tags=tags)], append_id=given)
+        assert refused.value.code == "append_id_reused"
+    carry_all(here)
+    assert [event.tags for event in here.journal.read("order|1")] == [("a",)]
+    assert shown(here.by_tag("a")) == [("order|1", 1)]
+    assert shown(here.by_tag("b")) == []
+
+
 @pytest.mark.req("T4")
 def test_tags_are_sets_and_repeats_count_once(here: Strandline) -> None:
     for tags in (["x", "x"], {"x"}, frozenset({"x"}), ("x", "y", "x")):
         here.journal.append("order|1", [Event("Placed", 1, tags=tags)])
     with pytest.raises(InvalidInput):
         here.journal.append("order|1", [Event("Placed", 1, tags="x")])
+    assert [event.tags for event in here.journal.read("order|1")] == [("x",), ("x",), ("x",), ("x", "y")]
     carry_all(here)
+    assert [event.tags for event in here.journal.read("order|1")] == [("x",), ("x",), ("x",), ("x", "y")]
     assert shown(here.by_tag("x")) == [("order|1", number) for number in (1, 2, 3, 4)]
 
 
