@@ -472,6 +472,30 @@ def test_a_handler_that_fails_at_a_redelivery(s: Strandline, table: Table) -> No
     assert (table.of(KEY), found(s)) == ([1, 2], None)
 
 
+@pytest.mark.req("P102", "P65")
+def test_what_was_refused_is_not_shown_once_it_is_discarded(s: Strandline, table: Table) -> None:
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        if event.key == KEY and event.seq_nr >= 2:
+            raise ValueError("never")
+
+    projection = totals(table, handler=handle, on_failure="skip")
+    passed_without(s, projection).put_back()
+    put(s, OTHER)
+    assert len(redelivered(s, projection, 2)) == 1, "an event that was put back"
+    s.projections.discard("totals", KEY, 2)
+    assert not s.projections.status("totals").requests
+    put(s, KEY)
+    to_the_end(s, projection)
+    letters_ = [one.seq_nr for one in s.projections.dead_letters("totals")]
+    assert 3 in letters_
+    assert len(redelivered(s, projection, *letters_)) == len(letters_), "dead letters"
+    for seq_nr in letters_:
+        s.projections.discard("totals", KEY, seq_nr)
+    assert not s.projections.status("totals").requests
+    assert not s.projections.dead_letters("totals")
+
+
 @pytest.mark.req("P96", "P65")
 def test_what_was_neither_put_back_nor_given_up_cannot_be_redelivered(s: Strandline, table: Table) -> None:
     projection = totals(table)
