@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from strandline.group.groups import Groups
 from strandline.group.open_targets import Target
 from strandline.group.rows import RowQueues
 from strandline.group.statements.api import Held
+from strandline.testing.rare import counting
 from tests.group.worlds import CassandraShop, LwwShop, PostgresShop, Running, SqliteShop, World, transfer, update
 from tests.lanes import needs_servers
 from tests.repeats import repeats
@@ -177,6 +179,32 @@ def test_parallel_equals_sequential(request: pytest.FixtureRequest, tmp_path: Pa
             file.unlink(missing_ok=True)
         assert found[0] == found[1], seed
         assert len({state for state, _, _ in found[0][1]}) > 1
+
+
+@pytest.mark.req("S57", "S58", "G61")
+def test_a_range_is_written_behind_who_reads_a_row_of_it(world: World) -> None:
+    text = "SELECT amount FROM account WHERE id = 1"
+    reader, writer = Group("reader"), Group("writer")
+    read = [Recipe("amount", expression="amount")]
+    reader.query("one", text, target="shop", recipes=read)
+    reader.empty("pause", recipes=[Recipe("go", handler="pause")], depends_on=["one"])
+    reader.query("two", text, target="shop", recipes=read, depends_on=["pause"])
+    writer.update("x", "UPDATE account SET amount = 0 WHERE amount > 0", target="shop")
+    with counting() as reached:
+
+        def pause(_: object) -> dict[str, int]:
+            deadline = time.monotonic() + 20
+            while not reached["group.waits_for_rows"] and groups.get("writer").state != "committed":
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            return {"value": 1}
+
+        world.handlers["pause"] = pause
+        groups = world.groups(parallel_groups=8)
+        outcomes_of(groups, [reader, writer])
+    steps = groups.get("reader").steps
+    assert [steps[name].results["amount"]["value"] for name in ("one", "two")] == [100, 100]
+    assert {amount for _, _, amount in world.accounts()} == {0, None}
 
 
 def cell_groups_of(rng: random.Random, count: int, prefix: str) -> list[Group]:
