@@ -113,6 +113,17 @@ def test_the_fifteen_steps_of_the_seed(world: World) -> None:
     assert outcome.steps["U1"].state == "undone"
 
 
+@pytest.mark.req("S1")
+def test_a_chain_is_executed_in_its_order(world: World) -> None:
+    """Whatever the order in which its steps were defined."""
+    g = Group("chain")
+    for step, before in {"a": ["c"], "b": [], "c": ["b"], "d": ["a"]}.items():
+        text = "UPDATE account SET name = name || :own WHERE id = 1"
+        g.update(step, text, {"own": step}, target="shop", depends_on=before)
+    assert world.run(g).state == "committed"
+    assert world.accounts()[0][1] == "annabcad"
+
+
 @pytest.mark.req("G35", "G70", "S11")
 @pytest.mark.parametrize("ids", [[], [1], [1, 2, 3]])
 @pytest.mark.parametrize("fails", [False, True])
@@ -477,6 +488,24 @@ def test_needs_are_asked_for_by_who_needs_them(world: World) -> None:
     assert {len(message.data.rows) for message in seen} == {0, 2}
 
 
+@pytest.mark.req("G23")
+def test_a_need_that_is_not_answered_in_its_time(world: World) -> None:
+    late = threading.Event()
+
+    def rates(_: Produce) -> Produced:
+        late.wait(5)
+        return Produced({"rate": 1})
+
+    world.handlers["rates"] = rates
+    g = Group("late")
+    text = "UPDATE account SET amount = :rate.rate WHERE id = 1"
+    g.update("x", text, target="shop", needs=[Need("rate", "rates", timeout_s=0.1)])
+    outcome = world.run(g)
+    late.set()
+    assert (outcome.state, outcome.reason) == ("aborted", "recipe_timeout")
+    assert world.accounts() == ACCOUNTS
+
+
 @pytest.mark.req("G18")
 def test_identity_saves_rows_and_columns(world: World) -> None:
     g = Group("identity")
@@ -614,6 +643,22 @@ def test_an_undo_handler_is_told_what_is_known(world: World) -> None:
     g.empty("f", depends_on=["x", "e"], checks=[is_true("false")])
     assert world.run(g).state == "rolled_back"
     assert sorted((undo.step, undo.outcome) for undo in told) == [("e", "done"), ("x", "done")]
+
+
+@pytest.mark.req("G42")
+@pytest.mark.parametrize("called_for", [False, True])
+def test_a_rollback_step_whose_check_says_no_has_failed(world: World, called_for: bool) -> None:
+    """As the undo of a step, and as one that a failed step calls for."""
+    g = Group("own")
+    more: dict[str, Any] = {} if called_for else {"undo": "back"}
+    g.update("x", "UPDATE account SET amount = 1 WHERE id = 1", target="shop", **more)
+    text = "UPDATE account SET amount = 100 WHERE id = 2"
+    g.update("back", text, target="shop", is_rollback=True, checks=[affected_rows_equal(2)])
+    called = ["back"] if called_for else []
+    g.empty("last", depends_on=["x"], checks=[is_true("false")], execute_on_failure=called)
+    outcome = world.run(g)
+    assert outcome.state == "rollback_failed"
+    assert outcome.steps["back" if called_for else "x"].state == "undo_failed"
 
 
 @pytest.mark.req("G43", "G46", "S31", "S38", "RG1", "RG2")
