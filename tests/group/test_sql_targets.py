@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from strandline.errors import InvalidGroup, LeaseLost
-from strandline.group.target import Done, Failed, Limits, NotUndone, SqlTarget, StepId, Undone
+from strandline.group.target import Done, Failed, Limits, NotUndone, Owner, SqlTarget, StepId, Undone
+from strandline.group.targets.changes import Changes, Row
 from tests.group.conftest import ACCOUNTS
 from tests.group.target_rooms import Stage
 
@@ -229,6 +230,33 @@ def test_a_target_belongs_to_one_stream_of_one_history(stage: Stage) -> None:
         stage.target.own("history", "other", shared=False)
     assert caught.value.name == "InvalidGroup.target_taken"
     assert stage.target.own("history", "other", shared=True).identity == stage.owner.identity
+
+
+@pytest.mark.req("G89")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+@pytest.mark.parametrize("shared", [True, False])
+def test_of_two_streams_that_come_at_once_one_is_first(
+    stage: Stage, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one looked before the first had its row, in tables that were there before both."""
+    stage.room.execute("DELETE FROM strandline.strandline_target")
+    other, found, first = stage.room.again(), stage.target._owners, list[Owner]()
+
+    def raced(changes: Changes) -> list[Row]:
+        rows = found(changes)
+        if not first:
+            first.append(other.own("history", "first", shared=True))
+        return rows
+
+    monkeypatch.setattr(stage.target, "_owners", raced)
+    if shared:
+        assert stage.target.own("history", "second", shared=True).identity == first[0].identity
+    else:
+        with pytest.raises(InvalidGroup) as caught:
+            stage.target.own("history", "second", shared=False)
+        assert caught.value.name == "InvalidGroup.target_taken"
+    assert len(stage.room.execute("SELECT owner FROM strandline.strandline_target")) == 1 + shared
+    other.close()
 
 
 @pytest.mark.req("G89")

@@ -11,8 +11,8 @@ CAST = {"sqlite": "", "postgres": "::text", "cassandra": ""}
 """Behind a column of an image: PostgreSQL's own text form is exact for every type, those that it does not know too."""
 
 
-SOLE_OWNER = "sole"
-"""The key of the row of a keyspace's only owner."""
+FIRST_OWNER = "sole"
+"""The key of the row of a keyspace's first owner, shared or not: of those who come at once, one has it."""
 
 
 def quoted(name: str) -> str:
@@ -62,7 +62,7 @@ def hand_over(schema: str, history_id: str, stream: str, owner: str) -> str:
 
 def hand_over_cql(history_id: str, stream: str) -> str:
     """Return the same statement for Cassandra."""
-    return f"UPDATE strandline_target SET history_id = '{history_id}', stream = '{stream}' WHERE place = '{SOLE_OWNER}'"
+    return f"UPDATE strandline_target SET history_id = '{history_id}', stream = '{stream}' WHERE place = '{FIRST_OWNER}'"
 
 
 # ---------------------------------------------------------------- CQL: every write has a timestamp

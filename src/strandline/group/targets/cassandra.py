@@ -112,13 +112,14 @@ class CassandraTarget(CqlSteps):
                 code="barrier",
                 hint=f"let somebody who may run: {self._text('target_make')}",
             ) from error
-        place = f"{history_id}|{stream}" if shared else texts.SOLE_OWNER
         while True:
-            owners = [Owner(row[1], row[2], row[3], 0, row[4]) for row in self._rows("target_owners")]
-            over = texts.hand_over_cql(history_id, stream)
+            rows = sorted(self._rows("target_owners"), key=lambda row: bool(row[0] != texts.FIRST_OWNER))
+            owners = [Owner(row[1], row[2], row[3], 0, row[4]) for row in rows]
+            over = texts.hand_over_cql(history_id, stream) if rows and rows[0][0] == texts.FIRST_OWNER else ""
             mine = Owner.among(owners, self.name, history_id, stream, shared=shared, hand_over=over)
             if mine in owners:
                 return mine
+            place = f"{history_id}|{stream}" if owners else texts.FIRST_OWNER
             self._rows("target_add_owner", (place, mine.identity, history_id, stream, mine.row))  # one is first
 
     def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:

@@ -29,7 +29,7 @@ from strandline.group.targets import postgres_values
 from strandline.group.targets.changes import Ask, Call, Changed, Changes, Collided, SqlRefused, SqlWords
 from strandline.group.targets.postgres_round_trips import Answer, Ours, answers
 from strandline.group.targets.postgres_schema import table_of
-from strandline.group.targets.sql import SqlSteps
+from strandline.group.targets.sql import OURS_S, SqlSteps
 from strandline.settings import Settings
 from strandline.sql.statements import statement
 from strandline.urls import Url
@@ -48,6 +48,7 @@ _CACHED_PLAN: Final = "RevalidateCachedQuery"
 """The function in which PostgreSQL finds that a prepared statement would return other columns: the state says less."""
 MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index")
 _BEGIN: Final = Ours(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
+_BEGIN_ALONE: Final = Ours(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
 _QUERY: Final = Ours(b"SAVEPOINT strandline_query")
 _READ_ONLY: Final = Ours(b"SET LOCAL transaction_read_only = on")
 _CHANGED: Final = Ours(
@@ -96,23 +97,29 @@ class PostgresTarget(SqlSteps):
     # ------------------------------------------------------------ transactions
 
     def changing(self, limits: Limits, work: Callable[[Changes], T]) -> T:
+        return self._changing(limits, work, _BEGIN)
+
+    def alone(self, work: Callable[[Changes], T]) -> T:
+        return self._changing(Limits(OURS_S), work, _BEGIN_ALONE)
+
+    def _changing(self, limits: Limits, work: Callable[[Changes], T], begin: Ours) -> T:
         until, wait_s = time.monotonic() + limits.timeout_s, AGAIN_S
         while True:
             try:
-                return self._once(limits, work)
+                return self._once(limits, work, begin)
             except _Race as error:
                 if time.monotonic() + wait_s > until:
                     raise SqlRefused(Failed("statement", f"others were always first: {error}", retry=True)) from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, 1.0)
 
-    def _once(self, limits: Limits, work: Callable[[Changes], T]) -> T:
+    def _once(self, limits: Limits, work: Callable[[Changes], T], begin: Ours) -> T:
         connection, reused = self._pool.take()
         doing: Doing = "write"
         try:
             connection.timeout_s = limits.timeout_s + 1
-            begin = self._begin(connection, limits)
-            changes = _PostgresChanges(connection, self.our_schema, begin, limits.timeout_s, self._unlocked)
+            first = self._begin(connection, limits, begin)
+            changes = _PostgresChanges(connection, self.our_schema, first, limits.timeout_s, self._unlocked)
             found = work(changes)
             reused, doing = False, "commit"
             changes.commit()
@@ -128,10 +135,10 @@ class PostgresTarget(SqlSteps):
             self._pool.undo(connection)
             self._pool.give_back(connection)
 
-    def _begin(self, connection: Connection, limits: Limits) -> list[Ours]:
+    def _begin(self, connection: Connection, limits: Limits, begin: Ours) -> list[Ours]:
         time = _timeout(limits.timeout_s)
         settings = Ours(statement(_HERE, "target_settings").encode(), (self._idle_ms,))
-        return [_BEGIN, *[_DISCARD_PLANS] * connection.plans_are_old(), time, settings]
+        return [begin, *[_DISCARD_PLANS] * connection.plans_are_old(), time, settings]
 
     def is_taken(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.UniqueViolation)

@@ -142,7 +142,11 @@ class SqlSteps(ABC):
                 changes.count("add_owner", (mine.row, mine.identity, history_id, stream))
             return mine
 
-        return self._ours(lambda: self.changing(Limits(OURS_S), owned))
+        return self._ours(lambda: self.alone(owned))
+
+    def alone(self, work: Callable[[Changes], T]) -> T:
+        """Do this in a transaction that ends as if no other ran meanwhile."""
+        return self.changing(Limits(OURS_S), work)
 
     def _owners(self, changes: Changes) -> list[Row]:
         owners = changes.own("owners")
