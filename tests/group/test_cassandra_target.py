@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,7 +14,18 @@ from strandline.clock import now_us
 from strandline.errors import InvalidGroup, Unsupported
 from strandline.group.statements import parse, plan
 from strandline.group.statements.binding import Bound
-from strandline.group.target import Cells, CellTarget, Failed, Limits, NotUndone, OnConflict, TargetStep, Undone, Wrote
+from strandline.group.target import (
+    Cells,
+    CellTarget,
+    Failed,
+    Limits,
+    NotUndone,
+    OnConflict,
+    Owner,
+    TargetStep,
+    Undone,
+    Wrote,
+)
 from strandline.group.targets.cassandra import CassandraTarget
 from strandline.servers.cassandra import CassandraServer
 from tests.group.target_rooms import put_back
@@ -401,6 +412,44 @@ def test_a_keyspace_belongs_to_one_stream(target: CassandraTarget) -> None:
     with pytest.raises(InvalidGroup):  # all others are shared ones
         target.own("history", "alone", shared=False)
     assert {row[2:4] for row in target._rows("target_owners")} == {("history", "other")}
+
+
+@pytest.mark.req("G89")
+@pytest.mark.parametrize("shared", [True, False])
+def test_of_two_streams_that_come_at_once_one_is_first(
+    target: CassandraTarget, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one looked before the first had its row."""
+    target.own("history", "first", shared=True)
+    target.sent(Bound("TRUNCATE strandline_target", ()), Limits())
+    found, first = target._rows, list[Owner]()
+
+    def raced(name: str, values: Sequence[Any] = ()) -> Any:
+        rows = found(name, values)
+        if name == "target_owners" and not first:
+            first.append(None)  # type: ignore[arg-type]
+            first[:] = [target.own("history", "first", shared=True)]
+        return rows
+
+    monkeypatch.setattr(target, "_rows", raced)
+    if shared:
+        assert target.own("history", "second", shared=True).identity == first[0].identity
+    else:
+        with pytest.raises(InvalidGroup) as caught:
+            target.own("history", "second", shared=False)
+        assert caught.value.name == "InvalidGroup.target_taken"
+    assert len(found("target_owners")) == 1 + shared
+    target.sent(Bound("TRUNCATE strandline_target", ()), Limits())
+
+
+@pytest.mark.req("G91", "U10")
+def test_nodes_before_5_are_refused(cassandra: CassandraServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyspace = f"g{uuid4().hex[:12]}"
+    made = CassandraTarget(url_of(cassandra, keyspace), timeout_s=30, settings=settings_for())
+    monkeypatch.setattr(made._session, "on_every_node", lambda name, package: [("10.0.0.1", [("4.1.9", "dc1")])])
+    with pytest.raises(Unsupported, match=r"is Cassandra 4\.1\.9; needed: 5\.0 or newer") as caught:
+        made.own("history", "default", shared=False)
+    assert caught.value.name == "Unsupported.cassandra_unsafe"
 
 
 @pytest.mark.req("G51", "G53", "RG2")

@@ -20,7 +20,7 @@ from cassandra.protocol import ServerError
 import strandline
 from strandline.backends.cassandra import Session, describe_keyspace, upgrade_keyspace
 from strandline.backends.cassandra.address import tls_of
-from strandline.backends.cassandra.checks import check_version, replicas_of
+from strandline.backends.cassandra.checks import TARGET_VERSION_LEAST, check_version, replicas_of
 from strandline.backends.cassandra.driver_errors import outcome_of
 from strandline.backends.cassandra.schema import open_keyspace
 from strandline.backends.cassandra.session import _cluster_of
@@ -276,6 +276,16 @@ def test_a_version_before_4_is_refused(version: str) -> None:
     assert version in refused.value.message
     for safe in ("4.0.0", "4.1.9", "5.0.8", "5.1-beta1-SNAPSHOT", "10.0"):
         check_version("10.0.0.1", safe)
+
+
+@pytest.mark.req("U10", "G91")
+@pytest.mark.parametrize("version", ["3.11.17", "4.0.0", "4.1.9"])
+def test_a_version_before_5_is_refused_as_a_target(version: str) -> None:
+    with pytest.raises(Unsupported, match=r"5\.0 or newer for a target of groups") as refused:
+        check_version("10.0.0.1", version, TARGET_VERSION_LEAST)
+    assert refused.value.found == version
+    for safe in ("5.0.0", "5.1-beta1-SNAPSHOT", "10.0"):
+        check_version("10.0.0.1", safe, TARGET_VERSION_LEAST)
 
 
 def test_replicas_are_counted_in_this_data_centre() -> None:

@@ -1,6 +1,6 @@
 """What is refused before a keyspace is used: a cluster that could lose what it acknowledged.
 
-before 4.0                          never
+before 4.0; as a target before 5.0  never
 periodic `commitlog_sync`           with `accept_power_loss`
 no `durable_writes`                 with `accept_power_loss`
 1 or 2 replicas                     with `accept_power_loss`
@@ -16,25 +16,30 @@ from strandline.errors import Unsupported, counted
 from strandline.settings import Settings
 
 VERSION_LEAST: Final = (4, 0)
+TARGET_VERSION_LEAST: Final = (5, 0)
+"""Of a target: older ones do not tell when the elements of a set or a map were written, and nothing ran on them."""
 REPLICAS_LEAST: Final = 3
 _PACKAGE: Final = "strandline.backends.cassandra"
 _RAISE: Final = "ALTER KEYSPACE … WITH replication of 3, then nodetool repair"
 
 
-def check_nodes(session: Session, settings: Settings) -> tuple[str, int]:
+def check_nodes(
+    session: Session, settings: Settings, least: tuple[int, int] = VERSION_LEAST
+) -> tuple[str, int]:
     """Refuse a version or a commit log that is not safe; the data centre and how many of its nodes are up."""
     answers = session.on_every_node("server", package=_PACKAGE)
     for address, rows in answers:
-        check_version(address, str(rows[0][0]))
+        check_version(address, str(rows[0][0]), least)
     for address, rows in session.on_every_node("commitlog_sync", package=_PACKAGE):
         check_commit_log(address, str(rows[0][0]) if rows else "unknown", settings)
     return str(answers[0][1][0][1]), len(answers)
 
 
-def check_version(address: str, version: str) -> None:
-    """Refuse a Cassandra whose settings cannot be read, and which is no longer mended."""
-    if _numbers(version) < VERSION_LEAST:
-        raise _unsafe(f"node {address} is Cassandra {version}", "4.0 or newer", "upgrade the nodes", found=version)
+def check_version(address: str, version: str, least: tuple[int, int] = VERSION_LEAST) -> None:
+    """Refuse a Cassandra that is older: before 4.0 its settings cannot be read, and it is no longer mended."""
+    if _numbers(version) < least:
+        needed = f"{'.'.join(map(str, least))} or newer" + (" for a target of groups" if least > VERSION_LEAST else "")
+        raise _unsafe(f"node {address} is Cassandra {version}", needed, "upgrade the nodes", found=version)
 
 
 def check_commit_log(address: str, found: str, settings: Settings) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from strandline.backends.cassandra.address import replicas_given
-from strandline.backends.cassandra.checks import check_nodes, check_replicas, check_room, replicas_of
+from strandline.backends.cassandra.checks import TARGET_VERSION_LEAST, check_nodes, check_replicas, check_room, replicas_of
 from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import named, parts, script, statement, written
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable
@@ -65,8 +65,8 @@ def open_keyspace(
 
 
 def check_keyspace(session: Session, settings: Settings) -> None:
-    """Refuse a keyspace of a user's that could lose what it acknowledged."""
-    datacenter, _ = check_nodes(session, settings)
+    """Refuse a keyspace of a user's that could lose what it acknowledged, or whose nodes are too old for groups."""
+    datacenter, _ = check_nodes(session, settings, TARGET_VERSION_LEAST)
     _check_replication(session, settings, datacenter)
 
 
