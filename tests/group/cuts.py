@@ -13,10 +13,11 @@ from typing import Any
 
 import orjson
 
+from strandline.group import turn
 from strandline.group.actions import Action, Ask, Run
 from strandline.group.core.step import StepFailed
 from strandline.group.decide import message_id
-from strandline.group.groups import Groups
+from strandline.group.groups import Groups, Handle
 from strandline.group.history import ENDS, History, HistoryEvent
 from strandline.group.names import group_key
 from strandline.group.plan import GroupPlan, shape_of
@@ -68,7 +69,31 @@ class Told(World):
         yield from super().carry_out(action, plan, history)
 
 
-def check_cuts(groups: Groups, id_: str, segments: bool) -> None:
+class Cuts:
+    """The groups that a test submits, for their histories to be cut at its end."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Groups, bool]] = {}
+
+    def watch(self, groups: Groups) -> Groups:
+        """Take note of what is submitted here, and whether it is run in segments."""
+        submit = groups.submit
+
+        def submitted(*given: Any) -> Handle:
+            handle = submit(*given)
+            self._seen[handle.id] = (groups, turn.SEGMENTS)
+            return handle
+
+        groups.submit = submitted  # type: ignore[assignment,method-assign]
+        return groups
+
+    def check(self) -> None:
+        while self._seen:
+            id_, (groups, segments) = self._seen.popitem()
+            _check(groups, id_, segments)
+
+
+def _check(groups: Groups, id_: str, segments: bool) -> None:
     """Cut the history of a group that has ended after every event. `segments`: whether it was run in segments."""
     read = list(groups.journal.read(group_key(id_)))
     entries = [HistoryEvent(event.seq_nr, event.type, event.payload) for event in read]

@@ -26,6 +26,7 @@ from strandline.pipeline.expiry import purge_expired
 from strandline.testing import FakeClock, points
 from strandline.testing.lww import LwwTarget, lww
 from strandline.work.declaration import WorkDeclaration
+from tests.group.cuts import Cuts
 from tests.group.worlds import ACCOUNTS, PostgresShop, Running, SqliteShop, World, serving, transfer, update
 from tests.query.filling import carry_all
 from tests.repeats import repeats
@@ -73,10 +74,11 @@ class Seats:
         self.before = self.rows()
         self.s = strandline.connect("memory:")
         self.handlers: dict[str, Callable[[Any], Any]] = {}
+        self.cuts = Cuts()
 
     def groups(self, **more: Any) -> Groups:
         more.setdefault("targets", {"shop": f"lww:{self.name}"})
-        return self.s.groups(handlers=self.handlers, **more)
+        return self.cuts.watch(self.s.groups(handlers=self.handlers, **more))
 
     def rows(self) -> list[Any]:
         return self.target.execute("SELECT id, guest, n FROM seat")
@@ -87,6 +89,7 @@ class Seats:
 
     def close(self) -> None:
         points.clear()
+        self.cuts.check()
         self.s.close()
 
 
@@ -463,6 +466,72 @@ def test_an_answer_that_is_lost(both: World, done: bool, retries: int) -> None:
     else:
         assert outcome.state == ("rolled_back" if done else "aborted")
         assert both.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G6", "G43", "S39", "S40", "RG5")
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_an_answer_that_is_lost_without_transactions(
+    seats: Seats, done: bool, retries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same write is sent again; where it is not it is put back, done or not. Another step has failed meanwhile, or
+    fails then."""
+    real, left = seats.target.sent, [1]
+
+    def lost(*given: Any, **more: Any) -> None:
+        if done or not left:
+            real(*given, **more)
+        if left:
+            left.pop()
+            raise Unavailable("no answer in time", code="timeout", hint="", applied="unknown")
+
+    groups = seats.groups(retries=retries)
+    monkeypatch.setattr(seats.target, "sent", lost)
+    for id_, check in (("g", "1 = 1"), ("h", "1 = 2")):
+        g = Group(id_)
+        guest(g, "x", 1, id_)
+        g.empty("last", depends_on=["x"], success=check)
+        groups.submit(g)
+    groups.processor().run_until_idle()
+    ends = [groups.get(id_).state for id_ in ("g", "h")]
+    assert ends == ["committed" if retries else "rolled_back", "rolled_back"]
+    assert seats.rows() == ([(1, "g", None), *seats.before[1:]] if retries else seats.before)
+
+
+@pytest.mark.req("G43", "S39", "S43", "S44", "RG5")
+@pytest.mark.parametrize("how", ["fails", "cancel", "deadline"])
+def test_a_write_in_flight_without_transactions_is_put_back(
+    seats: Seats, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failed = seats.target.sent, threading.Event()
+
+    def slowly(*given: Any, **more: Any) -> None:
+        monkeypatch.undo()
+        if how == "cancel":
+            groups.cancel("g")
+        elif how == "fails":
+            assert failed.wait(20)
+        else:
+            time.sleep(0.11)  # past the deadline, whoever sees that
+        real(*given, **more)
+        until(lambda: how != "cancel" or "Cancelled" in [type_ for type_, _, _ in groups.history("g")])
+
+    def fail(message: Any) -> dict[str, Any]:
+        failed.set()
+        return {"value": False}
+
+    seats.handlers["fail"] = fail
+    groups = seats.groups()
+    monkeypatch.setattr(seats.target, "sent", slowly)
+    g = Group("g", deadline_s=0.1 if how == "deadline" else None)
+    guest(g, "x", 1, "late")
+    g.empty("e", checks=[ask("fail")] if how == "fails" else ())
+    groups.submit(g)
+    groups.processor().run_until_idle()
+    outcome = groups.get("g")
+    assert (outcome.state, outcome.steps["x"].state) == ("rolled_back", "undone")
+    assert outcome.reason == {"fails": "check_false", "cancel": "cancelled", "deadline": "deadline"}[how]
+    assert seats.rows() == seats.before
 
 
 @pytest.mark.req("G45", "S46", "S47", "RG5")

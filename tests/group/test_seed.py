@@ -16,6 +16,7 @@ from strandline.group.core.parts import Dep, Recipe
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
 from strandline.group.outcome import Outcome
+from tests.group.cuts import Cuts
 from tests.group.worlds import CassandraShop, LwwShop, PostgresShop, SqliteShop
 from tests.lanes import needs_servers
 from tests.store.keyspaces import RELAXED
@@ -32,7 +33,8 @@ class Seed:
     def __init__(self, shop: Any) -> None:
         self.shop = shop
         self.s = strandline.connect("memory:", accept_power_loss=isinstance(shop, CassandraShop))
-        self.groups: Groups = self.s.groups(targets={"db": shop.url})
+        self.cuts = Cuts()
+        self.groups: Groups = self.cuts.watch(self.s.groups(targets={"db": shop.url}))
         shop.execute("CREATE TABLE users (user_id int, user_name text, is_active boolean, PRIMARY KEY (user_id))")
         columns = "calculation_id int, calculated_value int, name text"
         shop.execute(f"CREATE TABLE calculations ({columns}, PRIMARY KEY (calculation_id))")
@@ -54,6 +56,7 @@ class Seed:
     def run(self, group: Group) -> Outcome:
         self.groups.submit(group)
         self.groups.processor().run_until_idle()
+        self.cuts.check()
         return self.groups.get(group.id)
 
     def types(self, id_: str) -> list[str]:

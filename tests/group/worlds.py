@@ -13,14 +13,13 @@ import apsw
 
 import strandline
 from strandline.connect import Strandline
-from strandline.group import turn
 from strandline.group.definition import Group
-from strandline.group.groups import Groups, Handle
+from strandline.group.groups import Groups
 from strandline.group.outcome import Outcome
 from strandline.group.processor import Processor
 from strandline.testing.lww import LwwTarget, lww
 from strandline.work.worker import Worker
-from tests.group.cuts import check_cuts
+from tests.group.cuts import Cuts
 
 ACCOUNTS = [(1, "anna", 100), (2, "bert", 50), (3, None, None)]
 
@@ -141,28 +140,13 @@ class World:
         for row in ACCOUNTS:
             shop.execute("INSERT INTO account VALUES ($1, $2, $3)", row)
         shop.execute("INSERT INTO customer VALUES (42, true, 10)")
-        self.submitted: dict[str, bool] = {}
-        """Groups, and whether they are run in segments."""
+        self.cuts = Cuts()
         self._groups: Groups | None = None
 
     def groups(self, **more: Any) -> Groups:
         more.setdefault("lease_s", 10)
         more.setdefault("targets", {"shop": self.shop.url})
-        made = self.s.groups(handlers=self.handlers, **more)
-        submit = made.submit
-
-        def submitted(*given: Any) -> Handle:
-            handle = submit(*given)
-            self.submitted[handle.id] = turn.SEGMENTS
-            return handle
-
-        made.submit = submitted  # type: ignore[assignment,method-assign]
-        return made
-
-    def cut(self) -> None:
-        """Cut the histories of the groups that were submitted."""
-        for id_, segments in self.submitted.items():
-            check_cuts(self.plain, id_, segments)
+        return self.cuts.watch(self.s.groups(handlers=self.handlers, **more))
 
     @property
     def plain(self) -> Groups:
@@ -185,7 +169,7 @@ class World:
         return [type_ for type_, _, _ in self.plain.history(id_)]
 
     def close(self) -> None:
-        self.cut()
+        self.cuts.check()
         self.s.close()
         self.shop.close()
 
