@@ -23,9 +23,7 @@ _PACKAGE: Final = "strandline.backends.cassandra"
 _RAISE: Final = "ALTER KEYSPACE … WITH replication of 3, then nodetool repair"
 
 
-def check_nodes(
-    session: Session, settings: Settings, least: tuple[int, int] = VERSION_LEAST
-) -> tuple[str, int]:
+def check_nodes(session: Session, settings: Settings, least: tuple[int, int] = VERSION_LEAST) -> tuple[str, int]:
     """Refuse a version or a commit log that is not safe; the data centre and how many of its nodes are up."""
     answers = session.on_every_node("server", package=_PACKAGE)
     for address, rows in answers:

@@ -17,7 +17,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from strandline.backends.cassandra.address import replicas_given
-from strandline.backends.cassandra.checks import TARGET_VERSION_LEAST, check_nodes, check_replicas, check_room, replicas_of
+from strandline.backends.cassandra.checks import (
+    TARGET_VERSION_LEAST,
+    check_nodes,
+    check_replicas,
+    check_room,
+    replicas_of,
+)
 from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import named, parts, script, statement, written
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable

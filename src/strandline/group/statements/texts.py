@@ -62,7 +62,8 @@ def hand_over(schema: str, history_id: str, stream: str, owner: str) -> str:
 
 def hand_over_cql(history_id: str, stream: str) -> str:
     """Return the same statement for Cassandra."""
-    return f"UPDATE strandline_target SET history_id = '{history_id}', stream = '{stream}' WHERE place = '{FIRST_OWNER}'"
+    changed = f"history_id = '{history_id}', stream = '{stream}'"
+    return f"UPDATE strandline_target SET {changed} WHERE place = '{FIRST_OWNER}'"
 
 
 # ---------------------------------------------------------------- CQL: every write has a timestamp
