@@ -31,10 +31,13 @@ settings.register_profile(
 settings.load_profile("strandline")
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(trylast=True)  # pytest itself writes traces to where they may be lost
+def pytest_configure(config: Any) -> None:
     """Let Ctrl-C reach the programs that tests start: a shell's background jobs are started deaf to it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(config, "workerinput"):
+        lanes.keep_trace(Path(config.workerinput["groups"]))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -77,6 +80,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     failed = [report.nodeid for name in ("failed", "error") for report in terminalreporter.stats.get(name, [])]
     if (cache := getattr(terminalreporter.config, "cache", None)) is not None:
         cache.set("strandline/failed", list(dict.fromkeys(failed)))
+    for trace in lanes.traces(terminalreporter.config):
+        terminalreporter.section("a lane crashed")
+        terminalreporter.line(trace)
     lines = reasons_table()
     if lines:
         terminalreporter.section("servers that could not be had")

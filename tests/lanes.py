@@ -11,6 +11,7 @@ which nobody wants to read; so the lanes write down the groups, and the process 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import shutil
@@ -67,6 +68,18 @@ def forget(config: pytest.Config) -> None:
     """Remove that file."""
     if PLACE in config.stash:
         shutil.rmtree(config.stash[PLACE].parent)
+
+
+def keep_trace(place: Path) -> None:
+    """If this process crashes, write there what its threads were doing: a lane's own output may be lost."""
+    trace = place.with_name(f"crash-{os.getpid()}.txt")
+    faulthandler.enable(os.open(trace, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
+
+
+def traces(config: pytest.Config) -> list[str]:
+    """The traces of lanes that crashed, and of their forked children."""
+    found = sorted(place_of(config).parent.glob("crash-*.txt")) if PLACE in config.stash else []
+    return [text for one in found if (text := one.read_text())]
 
 
 def deal(items: list[pytest.Item], place: Path) -> None:
