@@ -14,6 +14,7 @@ import threading
 import time
 import venv
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -158,12 +159,15 @@ def test_it_listens_on_loopback_alone_and_shows_no_page(spark: SparkSession) -> 
     )
     spark.range(10).mapInArrow(same, "id long").collect()
     wait_until(lambda: seen, 60, "a first batch")
-    listening = [
-        (process.name(), connection.laddr.ip)
-        for process in family()
-        for connection in process.net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN or (connection.type.name == "SOCK_DGRAM" and not connection.raddr)
-    ]
+    listening = []
+    for process in family():
+        with suppress(psutil.NoSuchProcess):  # a worker of Python may end meanwhile
+            listening += [
+                (process.name(), connection.laddr.ip)
+                for connection in process.net_connections(kind="inet")
+                if connection.status == psutil.CONN_LISTEN
+                or (connection.type.name == "SOCK_DGRAM" and not connection.raddr)
+            ]
     query.stop()
     assert "java" in {name for name, _ in listening}, "the JVM is seen at all"
     assert {address for _, address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
