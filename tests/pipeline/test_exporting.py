@@ -52,7 +52,11 @@ def recorded(s: Strandline) -> Counter[tuple[str, int]]:
     return Counter((f"order|{n}", e.seq_nr) for n in range(7) for e in s.journal.read(f"order|{n}"))
 
 
-def test_runs_add_what_is_new_wherever_one_was_killed(s: Strandline, url: str, spark: Any, tmp_path: Path) -> None:
+def test_runs_add_what_is_new_wherever_one_was_killed(
+    s: Strandline, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folders are told from the one that this process has gone to, and Spark has not."""
+    monkeypatch.chdir(tmp_path)
     copy = tmp_path / "copy"
     steps = ("export.files_are_written", "export.is_noted", "export.has_its_place")
     for number, step in enumerate(steps):
@@ -64,12 +68,12 @@ def test_runs_add_what_is_new_wherever_one_was_killed(s: Strandline, url: str, s
 
         points.told = kill
         with suppress(KeyboardInterrupt):
-            export(url, str(copy), spark=spark, partition_by=["entity_type"])
+            export("sqlite:shop", "copy", spark=spark, partition_by=["entity_type"])
             pytest.fail("it was not killed")
         points.told = None
         if number:
             assert set(found(spark, copy).values()) == {1}
-        done = export(url, str(copy), spark=spark, partition_by=["entity_type"])
+        done = export("sqlite:shop", "copy", spark=spark, partition_by=["entity_type"])
         assert done.events == (0 if step == steps[-1] else 20)
         assert found(spark, copy) == recorded(s)
     assert done.increment is None

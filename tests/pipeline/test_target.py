@@ -50,6 +50,16 @@ def test_a_url_may_be_in_a_file_or_a_variable(tmp_path: Path, monkeypatch: pytes
         JournalRef(place).drop()
 
 
+def test_a_path_travels_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's processes are where the session was started, and a program may have gone elsewhere since."""
+    monkeypatch.chdir(tmp_path)
+    for given in (JournalRef("sqlite:shop"), JournalRef(log="sqlite:shop", store=f"sqlite:{tmp_path}/shop")):
+        travels = given.by_reference(tmp_path)
+        for place in filter(None, (travels.url, travels.log, travels.store)):
+            assert place == f"sqlite:{tmp_path}/shop"
+    assert JournalRef("memory:").by_reference(tmp_path) == JournalRef("memory:")
+
+
 def test_connections_are_kept_for_what_a_target_names_and_not_for_its_name(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

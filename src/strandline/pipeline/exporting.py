@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -319,6 +320,8 @@ class ExportFolder:
         conf = spark.sparkContext._jsc.hadoopConfiguration()
         given = self._jvm.org.apache.hadoop.fs.Path(path)
         self._files = given.getFileSystem(conf)
+        if self._files.getScheme() == "file" and not given.isAbsolute():  # the JVM may be in another folder
+            given = self._jvm.org.apache.hadoop.fs.Path(str(Path(path).absolute()))
         self._root = self._files.makeQualified(given)
         self.path = str(self._root.toString())
 

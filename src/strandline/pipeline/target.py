@@ -47,8 +47,12 @@ class JournalRef:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def by_reference(self, folder: Path) -> JournalRef:
-        """Return this reference without passwords: a URL that has one is kept in a file of this folder."""
-        url, log, store = (_kept(place, folder) if place and has_password(place) else place for place in self._places())
+        """Return this reference as it travels: a URL with a password is kept in a file of this folder, and a path is
+        told from the root, because the processes of Spark are in another folder."""
+        url, log, store = (
+            _kept(place, folder) if place and has_password(place) else place and _from_root(place)
+            for place in self._places()
+        )
         return replace(self, url=url, log=log, store=store)
 
     @property
@@ -100,6 +104,11 @@ class JournalRef:
 def has_password(place: str) -> bool:
     """Return whether it is a URL that must not be seen."""
     return masked(place) != place
+
+
+def _from_root(place: str) -> str:
+    scheme, _, path = place.partition(":")
+    return place if scheme != "sqlite" or path.startswith("/") else f"sqlite:{Path(path).absolute()}"
 
 
 def _kept(place: str, folder: Path) -> str:
