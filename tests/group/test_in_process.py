@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread, current_thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -82,7 +82,8 @@ def test_a_group_that_is_run_where_it_was_submitted_is_not_read_from_the_log(
     real = world.s.journal.read
 
     def noted(key: Any, **more: Any) -> Any:
-        read.append(str(key))
+        if current_thread() is not main_thread():  # who waits for a long time looks into the log
+            read.append(str(key))
         return real(key, **more)
 
     monkeypatch.setattr(world.s.journal, "read", noted)
