@@ -77,7 +77,8 @@ def opened(path: Path, store: Store) -> Iterator[Manifest]:
 
     `InvalidInput.archive_path` for a folder that has something else, or the archive of another journal, or none of the
     events that left the store already; `Unavailable.away` while another process changes it. A restored journal reads
-    the archive of the first life, and goes on with it in a copy that is in another folder.
+    the archive of the first life, and goes on with it in a copy that is in another folder: with what left the store
+    before the backup was made. Later files are of events that the first journal alone has.
     """
     settings = store.settings
     _check(path, store)
@@ -92,7 +93,7 @@ def opened(path: Path, store: Store) -> Iterator[Manifest]:
             ) from None
         manifest = read_manifest(path) or Manifest(settings.log_id, settings.history_id)
         if manifest.history_id != settings.history_id:
-            manifest = replace(manifest, log_id=settings.log_id, history_id=settings.history_id)
+            manifest = _taken_over(path, manifest, store)
             write_manifest(path, manifest)
         remove_leftovers(path, manifest)
         yield manifest
@@ -115,6 +116,33 @@ def _check(path: Path, store: Store) -> None:
         raise _refused(path, "a file")
     if note is not None and (0 if manifest is None else manifest.to) < note.before:
         raise _refused(path, f"one without the events that left the store for {note.path}")
+
+
+def _taken_over(path: Path, manifest: Manifest, store: Store) -> Manifest:
+    """Return the manifest of a copy in which a restored journal goes on."""
+    note, settings = store.archive.note(), store.settings
+    manifest = replace(manifest, log_id=settings.log_id, history_id=settings.history_id)
+    if note is None or manifest.to <= note.before:
+        return manifest
+    files = []
+    for file in manifest.files:
+        first, last = times_in(path / file.path)
+        if first < note.before <= last:
+            raise _refused(path, "one with a file of events from before the backup was made, and from after")
+        if last < note.before:
+            files.append(file)
+    return replace(manifest, to=note.before, files=tuple(files))
+
+
+def times_in(path: Path) -> tuple[int, int]:
+    """Return the first and the last time (µs) of a file's events."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        found = pc.min_max(file.read(["time"]).column(0).cast(pa.int64())).as_py()
+    return found["min"], found["max"]
 
 
 def _refused(path: Path, found: str) -> InvalidInput:
