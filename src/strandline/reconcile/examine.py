@@ -242,13 +242,20 @@ class KeyExaminer:
         stored = [self._stored(life, row, state, in_columns=row[0] not in columns) for row in rows]
         events = logged.events if logged is not None else []
         logged_rows = {each.row.seq_nr: each for each in events if each.row.life == state.life}
-        proved = [
-            ProvedEvent(number, each.row.timestamp, content_of(each.row.body), each.damaged)
+        proved = {
+            number: ProvedEvent(number, each.row.timestamp, content_of(each.row.body), each.damaged)
             for number, each in sorted(logged_rows.items())
-        ]
+        }
+        proofs = {number: each.row for number, each in logged_rows.items()}
         log = None if logged is None else (self._logged.kept.oldest, self._logged.to)
-        faults = judge_events(stored, proved, state, log=log)
-        self._event_faults(life, state, faults, {row[0]: row for row in rows}, logged_rows, found)
+        faults = judge_events(stored, list(proved.values()), state, log=log)
+        if any(fault.kind in ("event_missing", "event_different") and not fault.mend for fault in faults):
+            named = {state.prev, *(row.prev_seq_nr for row in proofs.values())}
+            archived = linked_events(self._archived(life, state, log), stored, named)
+            proofs = archived | proofs
+            proved = {number: archived_proof(row) for number, row in archived.items()} | proved
+            faults = judge_events(stored, [each for _, each in sorted(proved.items())], state, log=log)
+        self._event_faults(life, state, faults, {row[0]: row for row in rows}, proofs, found)
         extra = {number for fault in faults if fault.kind == "event_extra" for number in fault.seq_nrs}
         missing = [number for fault in faults if fault.mend == "put" for number in fault.seq_nrs]
         last = max([*[event.seq_nr for event in stored if event.seq_nr not in extra], *missing, 0])
@@ -257,6 +264,16 @@ class KeyExaminer:
         if self._partitioned:
             self._slice_faults(life, state, found, rows, odd)
         return found
+
+    def _archived(self, life: Life, head: Head, log: tuple[int, int] | None) -> dict[int, EventRow]:
+        """Return the events that the archive proves, but those of which the kept log knows."""
+        found = (
+            self._row(life, head, cells)
+            for cells in self._store.archive.proofs(life.key, head, self._store.settings.history_id)
+        )
+        return {
+            row.seq_nr: row for row in found if log is None or not log[0] <= parts_of(row.body).log_offset <= log[1]
+        }
 
     def _ended_rows(
         self, key: str, state: State, odd: Sequence[OddRow], found: KeyCorrection, *, readable: bool
@@ -367,7 +384,7 @@ class KeyExaminer:
         head: Head,
         faults: Sequence[EventFault],
         rows: Mapping[int, tuple[Any, ...]],
-        logged: Mapping[int, Any],
+        proofs: Mapping[int, EventRow],
         found: KeyCorrection,
     ) -> None:
         extra = {number for fault in faults if fault.kind == "event_extra" for number in fault.seq_nrs}
@@ -383,7 +400,7 @@ class KeyExaminer:
             if fault.mend == "remove":
                 found.remove.append(self._row(life, head, rows[number]))
             elif fault.mend == "put":
-                row = logged[number].row
+                row = proofs[number]
                 cells = with_prev(life, row.cells, before.get(number, row.prev_seq_nr))
                 found.replace.append(self._row(life, head, cells))
                 if number not in rows:
@@ -450,6 +467,25 @@ def listed_rows(seen: Pointer, key: str, places: Sequence[tuple[int, int, int]])
         RepairedRow(seen.partition, repaired_number(seen.revision, at), key, life, seq_nr, timestamp, None, None)
         for at, (life, seq_nr, timestamp) in enumerate(places)
     ]
+
+
+def linked_events(
+    archived: Mapping[int, EventRow], stored: Sequence[StoredEvent], named: Collection[int]
+) -> dict[int, EventRow]:
+    """Return the archived events that have a row, or that the event after them names, or one of `named`. Pure."""
+    standing = {event.seq_nr: event for event in stored}
+    all_named = {*named, *(event.prev_seq_nr for event in stored if event.whole)}
+    found = {}
+    for number in sorted(archived, reverse=True):
+        if number in standing or number in all_named:
+            found[number] = archived[number]
+            all_named.add(archived[number].prev_seq_nr)
+    return found
+
+
+def archived_proof(row: EventRow) -> ProvedEvent:
+    """Return the proof that an archived event is."""
+    return ProvedEvent(row.seq_nr, row.timestamp, content_of(row.body), False, "the archive")
 
 
 def content_of(body: bytes) -> int:

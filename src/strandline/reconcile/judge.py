@@ -33,13 +33,14 @@ class StoredEvent(NamedTuple):
 
 
 class ProvedEvent(NamedTuple):
-    """An event as the kept log has it."""
+    """An event as the kept log has it, or the archive."""
 
     seq_nr: int
     timestamp: int
     content: int
     damaged: bool
     """Whether the log's own record cannot be read: an operator may have skipped it."""
+    source: str = "the log"
 
 
 class EventFault(NamedTuple):
@@ -96,9 +97,9 @@ def _judge_row(
         return EventFault("event_extra", number, f"deleted up to {head.delete_to}", "a row", at, "remove")
     if proof is not None:
         if not event.whole:
-            return EventFault("event_different", number, "what the log has", "a damaged row", at, "put")
+            return EventFault("event_different", number, f"what {proof.source} has", "a damaged row", at, "put")
         if event.content != proof.content:
-            return EventFault("event_different", number, "what the log has", "another event", at, "put")
+            return EventFault("event_different", number, f"what {proof.source} has", "another event", at, "put")
     elif log is not None and event.whole and log[0] <= event.log_offset <= log[1]:
         offset = f"nothing at offset {event.log_offset} of the log"
         return EventFault("event_extra", number, offset, "a row", at, "remove")

@@ -40,6 +40,7 @@ class KeyReader:
     def rows(self, life: Life, head: Head, outside: Sequence[int] = ()) -> list[tuple[Any, ...]]:
         """Return the events of a life, and those at numbers outside of what its head says it has."""
         found: dict[int, tuple[Any, ...]] = {}
+        deleted_in_files = min(head.archive_to, head.delete_to)  # no row: files keep what was deleted since
 
         def read(from_: int, to: int) -> None:
             more = True
@@ -47,7 +48,7 @@ class KeyReader:
                 page = page_of_life(
                     self._store, life.key, head, from_=from_, to=to, limit=ROWS_AT_ONCE, bytes_max=PAGE_BYTES
                 )
-                found.update({row[0]: tuple(row) for row in page.rows})
+                found.update({row[0]: tuple(row) for row in page.rows if row[0] > deleted_in_files})
                 more = page.more and bool(page.rows)
                 from_ = page.rows[-1][0] + 1 if page.rows else from_
 

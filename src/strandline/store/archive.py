@@ -34,7 +34,7 @@ from strandline.store.api import RowPage, Store
 from strandline.store.archive_files import MANIFEST, ArchivedFile, Manifest, origin_of, read_manifest
 from strandline.store.archived_events import event_rows, time_in_us
 from strandline.store.pages import bytes_of, up_to
-from strandline.values.events import EventRow
+from strandline.values.events import EventRow, timestamp_in
 from strandline.values.heads import SEQ_NR_MAX, Head
 from strandline.values.keys import slice_of
 
@@ -270,6 +270,26 @@ class Archive:
             self._groups.clear()
             self._footers.clear()
         return manifest
+
+    def proofs(self, key: str, head: Head, history_id: str) -> list[Any]:
+        """Return the events of a head's life above its `archive_to` that the files prove, as `Store.page` gives them.
+
+        Files can be ahead of heads: events are written before they leave the store, and some never leave it. What a
+        journal recorded after a backup was made of it proves nothing for the one that was restored.
+        """
+        note = self.note()
+        if note is None and self.place is None:
+            return []
+        manifest = self.check()
+        before = manifest.to if manifest.history_id == history_id else note.before if note is not None else 0
+        found: list[Any] = []
+        from_, more = head.archive_to + 1, True
+        while more:
+            page = self.page(key, head.life, from_, SEQ_NR_MAX, limit=PAGE)
+            found += [row for row in page.rows if timestamp_in(row[2])[0] < before]
+            more = page.more and bool(page.rows)
+            from_ = page.rows[-1][0] + 1 if page.rows else from_
+        return found
 
     @property
     def path(self) -> Path:
