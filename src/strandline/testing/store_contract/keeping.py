@@ -65,6 +65,7 @@ class KeepingContract(MadeStore):
         tape.append(KEY, ["b"])
         tape.purge("order|1")
         partition = key_partition(KEY, 2)
+        foreign = tape.foreign(partition)
         batch, seen = batch_of(tape, store, partition)
         first.release()
         second = store.lease().take("second")
@@ -74,8 +75,10 @@ class KeepingContract(MadeStore):
                 store.write(batch, stale)
             assert refused.value.name == "LeaseLost.lease_lost"
         assert contents(store, tape.all_keys()) == before
+        assert quarantined(store) == []
         tape.carry(store, fence=second.fence)
         assert numbers(events(store, KEY)) == [1, 2]
+        assert [row.offset for row in quarantined(store)] == [foreign.offset]
 
     @pytest.mark.req("J94", "J95", "RJ7")
     def test_the_quarantine_lists_what_the_pointer_passed(self, make: Make) -> None:
