@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
@@ -116,13 +116,15 @@ def test_a_payload_is_text_cut_at_10_kb() -> None:
     assert len(payload_text(bytes(range(256)) * 1000).encode()) < 10_100
 
 
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\ufeff\0\x1b"
+
+
 @pytest.mark.req("D3")
 @given(st.text())
+@example(TURNING)
 def test_what_turns_or_hides_is_shown_by_its_number(text: str) -> None:
     shown = visible(text)
-    assert not set(shown) & set(
-        "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\ufeff\0\x1b"
-    )
+    assert not set(shown) & set(TURNING)
     assert visible(shown) == shown
 
 
