@@ -15,9 +15,11 @@ import strandline
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup
 from strandline.group.checks import is_true
+from strandline.group.core.parts import Recipe
 from strandline.group.definition import Group
 from strandline.group.statements import parse, plan
 from strandline.group.target import Cells, CellTarget, Failed, NotUndone, TargetStep, Undone, Wrote
+from strandline.testing.clock import FakeClock
 from strandline.testing.lww import LwwTarget, lww
 from tests.group.target_rooms import put_back
 from tests.repeats import repeats
@@ -262,6 +264,25 @@ def test_groups_run_on_it() -> None:
             if not holds:
                 assert seen(target) == before
     assert seen(target)[0] == [(1, "bert", 1, None), (2, "new", None, None)]
+
+
+@pytest.mark.req("G87")
+def test_the_clock_of_a_processor_is_that_of_its_connection() -> None:
+    name, clock = uuid4().hex, FakeClock()
+    target = lww(name)
+    target.create(TABLE)
+    with strandline.connect("memory:", clock=clock) as s:
+        groups = s.groups(targets={"shop": f"lww:{name}"})
+        g = Group("timed")
+        g.insert("x", "INSERT INTO seat (hall, row, guest) VALUES ('h', 1, 'anna')", target="shop")
+        g.empty("asks", recipes=[Recipe("r", expression="7")], depends_on=["x"])
+        groups.submit(g)
+        groups.processor().run_until_idle()
+        assert groups.get("timed").state == "committed"
+        told = {payload["at"] for _, payload, _ in groups.history("timed") if "at" in payload}
+    assert told == {clock.now}
+    ((written_at,),) = target.execute("SELECT writetime(guest) FROM seat WHERE hall = 'h' AND row = 1")
+    assert 0 <= written_at - clock.now < SECOND
 
 
 @pytest.mark.req("G50", "S32")
