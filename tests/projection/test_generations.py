@@ -174,6 +174,7 @@ def test_a_generation_is_built_beside_and_takes_the_place_of_the_serving_one(
     assert len(table.rows()) == 40
     check_exactly_once(s, new)
     assert sorted(s.projections.list()) == [("totals", 1, "retired"), ("totals", 2, "serving")]
+    assert [s.projections.status("totals", generation=number).paused for number in (1, 2)] == [True, False]
     with pytest.raises(InvalidInput) as refused:
         s.projections.drop("totals", generation=2)
     assert refused.value.code == "generation_serving"
