@@ -38,6 +38,29 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, told["code"]
 
 
+@pytest.mark.req("RS1")
+@pytest.mark.parametrize("path", ["/journals/order%7C1", "/console/journals/order%7C1"])
+def test_an_answer_to_a_bug_shows_nothing_of_the_program(
+    server: Served, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names the request, by which the log has the rest."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("an inner matter")
+
+    monkeypatch.setattr(server.s.journal, "head", broken)
+    with server.client() as client:
+        if path.startswith("/console"):
+            client.post("/console/login", data={"token": server.token})
+            del client.headers["Authorization"]
+        answer = client.get(path)
+    assert answer.status_code == 500
+    assert not any(word in answer.text for word in ("Traceback", "RuntimeError", "inner matter", "broken", ".py"))
+    (logged,) = [record for record in caplog.records if record.getMessage().startswith("bug: ")]
+    assert "an inner matter" in str(logged.exc_info and logged.exc_info[1])
+    assert str(logged.getMessage()).rpartition(" ")[2] in answer.text
+
+
 OPEN = ("/healthz", "/login", "/console/login", "/console/static/{version}/{file}")
 
 
