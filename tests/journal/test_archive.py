@@ -17,6 +17,7 @@ from strandline import Event, MissingEvent, points
 from strandline.backup import backup, restore, verify
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, InvalidInput, Unavailable, Unsupported
+from strandline.extras import install
 from strandline.journal.checks import new_id
 from strandline.journal.replay import Wanted, replay_partition
 from strandline.log.api import ActionDraft
@@ -403,7 +404,7 @@ def test_a_folder_that_is_away_or_elsewhere(s: Strandline, tmp_path: Path, monke
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(Unsupported) as lacking:
         list(s.journal.read(KEYS[0]))
-    assert lacking.value.code == "archive"
+    assert (lacking.value.code, lacking.value.hint) == ("archive", f"{install('spark')}, or pyarrow alone")
     monkeypatch.undo()
     other = tmp_path / "other"
     with pytest.raises(InvalidInput) as refused:

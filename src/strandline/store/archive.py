@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import orjson
 
 from strandline.errors import Unavailable, Unsupported
+from strandline.extras import install
 from strandline.points import reached
 from strandline.store.api import RowPage, Store
 from strandline.store.archive_files import MANIFEST, ArchivedFile, Manifest, origin_of, read_manifest
@@ -243,8 +244,8 @@ class Archive:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
             raise Unsupported(
-                "pyarrow is not installed; needed for events that are in the archive", code="archive",
-                hint="pip install pyarrow", missing=["pyarrow"],
+                "pyarrow is not installed; needed for events that are in an archive", code="archive",
+                hint=f"{install('spark')}, or pyarrow alone", missing=["pyarrow"],
             ) from None  # fmt: skip
         note = self.note()
         place = self.place or (note.path if note is not None else None)
