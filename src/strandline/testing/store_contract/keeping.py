@@ -108,7 +108,7 @@ class KeepingContract(MadeStore):
             (4, False),
         ]
 
-    @pytest.mark.req("J98")
+    @pytest.mark.req("J98", "P16")
     @pytest.mark.parametrize("at", ["first", "middle", "last"])
     def test_a_skipped_event_is_a_gap(self, store: Store, at: str) -> None:
         tape = Tape()
