@@ -327,6 +327,31 @@ def test_nothing_is_left_of_a_life_that_is_over(s: Strandline, table: Table) -> 
     offsets.close()
 
 
+@pytest.mark.req("P101")
+@pytest.mark.parametrize("how", ["reset", "set_offset"])
+def test_what_an_epoch_has_left_goes_with_the_next_deletion(s: Strandline, table: Table, how: str) -> None:
+    put(s, KEY, 3)
+    carry_all(s)
+    run_to_the_end(s, table)
+    if how == "reset":
+        s.projections.reset("totals")
+    else:
+        s.projections.set_offset("totals", 5)
+    offsets = s.open_offsets().store
+    row = offsets.find("totals")
+
+    def left() -> int:
+        with offsets.database.read() as tx:
+            return len(tx.rows("keys_above", (row.id, row.epoch - 1, 0, 1023, -1)))
+
+    assert left()
+    sum(offsets.forget(row, row.line))
+    assert not left()
+    offsets.close()
+    run_to_the_end(s, table)
+    assert table.of(KEY) == [1, 2, 3, 1, 2, 3]
+
+
 @pytest.mark.req("P31", "P83", "P92")
 def test_two_lags(s: Strandline, table: Table) -> None:
     put(s, KEY, 3)
