@@ -167,9 +167,9 @@ def test_grown_topic(kafka: KafkaServer, tmp_path: Path) -> None:
     with strandline.connect(**urls, partitions=2, accept_power_loss=True) as s:
         s.journal.append("order|1", [strandline.Event("Placed", 1)])
         log = opened(kafka, topic, watch_every_s=0.05)
-        client = admin(kafka)
-        for grown in client.create_partitions([NewPartitions(topic, 3)]).values():
-            grown.result(30)
+        with admin(kafka) as client:
+            for grown in client.create_partitions([NewPartitions(topic, 3)]).values():
+                grown.result(30)
         error = soon(lambda: log.append([draft_of("order|1", partitions=2)]))
         assert (type(error), error.code) == (Unsupported, "kafka_topic")
         assert (error.facts["needed"], error.facts["found"]) == (2, 3)
@@ -189,9 +189,9 @@ def test_a_replaced_topic_is_refused(kafka: KafkaServer, tmp_path: Path) -> None
     with strandline.connect(**urls, partitions=2, accept_power_loss=True) as s:
         log_id = s.log.log_id
     log = opened(kafka, topic, watch_every_s=0.05)
-    client = admin(kafka)
-    for deleted in client.delete_topics([topic]).values():
-        deleted.result(30)
+    with admin(kafka) as client:
+        for deleted in client.delete_topics([topic]).values():
+            deleted.result(30)
     error = soon(log.newest)
     assert (type(error), error.code) == (SchemaMismatch, "log_replaced")
     log.close()

@@ -41,12 +41,13 @@ def opened(
 
 
 def admin(kafka: KafkaServer) -> AdminClient:
+    """A client of its own, to be closed: the library would end the process if its thread came to free it."""
     return AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
 
 
 def make(kafka: KafkaServer, topic: str, config: Mapping[str, str], partitions: int = 2) -> None:
     """A topic, made by somebody else."""
-    client = admin(kafka)  # its answers end with it
     new = NewTopic(topic, partitions, 1, config=dict(config))
-    for made in client.create_topics([new], operation_timeout=30).values():
-        made.result(30)
+    with admin(kafka) as client:
+        for made in client.create_topics([new], operation_timeout=30).values():
+            made.result(30)

@@ -105,6 +105,7 @@ class KafkaLog:
             check(found, self._settings)
             if self._settings.accept_power_loss:
                 _warn_power_loss(topic, found.replicas)
+            self._producer: Producer | None = Producer(produced)
         except BaseException:
             Thread(target=self._admin.close, daemon=True).start()  # which waits for a host's name to be looked up
             raise
@@ -119,7 +120,6 @@ class KafkaLog:
         self._waiter: tuple[Mapping[int, int], TopicFollower] | None = None
         self._produced = produced
         self._lock = Lock()
-        self._producer = Producer(produced)
         self._stop = Event()
         self._watch_every_s = watch_every_s
         self._poller = Thread(target=self._poll, name="strandline-kafka", daemon=True)
@@ -184,11 +184,14 @@ class KafkaLog:
         self, partition: int, key: str | None, header: bytes | None, value: bytes | None, answered: Answered
     ) -> None:
         self._check()
+        producer = self._producer
+        if producer is None:
+            raise closed("this log")
         headers = None if header is None else [(HEADER, header)]
         told = partial(self._delivered, answered, key, header)
         written = None if key is None else key.encode()
         try:
-            self._producer.produce(self._topic, value, written, partition, on_delivery=told, headers=headers)
+            producer.produce(self._topic, value, written, partition, on_delivery=told, headers=headers)
         except BufferError:
             raise overloaded() from None
         except KafkaException as exception:
@@ -406,9 +409,11 @@ class KafkaLog:
             if self._closed:
                 return
             self._closed = True
-        self._producer.flush(self._settings.append_timeout_s)
+        if self._producer is not None:
+            self._producer.flush(self._settings.append_timeout_s)
         self._stop.set()
         self._poller.join()
+        self._producer = None  # its threads end here; a garbage collection would end them at any time, in any thread
         self._admin.close()
         self._consumers.close()
         with self._waiting:
@@ -420,10 +425,10 @@ class KafkaLog:
         """Hand out answers; look after idle consumers, and whether the topic is still the same."""
         looked = time.monotonic()
         asked: Future[Any] | None = None
-        while not self._stop.is_set():
+        while not self._stop.is_set() and self._producer is not None:
             self._producer.poll(POLL_S)
             if self._broken:
-                self._renew()
+                self._renew(self._producer)
             now = time.monotonic()
             if asked is not None and asked.done():
                 self._look(asked)
@@ -436,10 +441,10 @@ class KafkaLog:
                 names = TopicCollection([self._topic])
                 asked = self._admin.client.describe_topics(names, request_timeout=self._watch_every_s)[self._topic]
 
-    def _renew(self) -> None:
+    def _renew(self, old: Producer) -> None:
         """Go on with another producer after an error that ends one; what it had not sent gets its error."""
         _logger.warning("topic %s: the producer ended with an error, another one goes on", self._topic)
-        old, self._producer = self._producer, Producer(self._produced)
+        self._producer = Producer(self._produced)
         self._broken = False
         old.purge()
         old.flush(POLL_S)

@@ -95,6 +95,10 @@ class Topics:
         """Remove a topic; the broker does that when it finds time."""
         self._admin.delete_topics([topic])
 
+    def close(self) -> None:
+        """End the client now: a garbage collection in its own thread would end the process."""
+        self._admin.__exit__(None, None, None)
+
 
 class KafkaCassandraWorld(World):
     """A topic and a keyspace."""
@@ -103,7 +107,7 @@ class KafkaCassandraWorld(World):
     keeps_backups = False
 
     def __init__(self, settings: dict[str, Any], *, servers: Servers, faulty: bool = True) -> None:
-        self._topics = servers.keep("topics", lambda: Topics(servers))
+        self._topics = servers.keep("topics", lambda: Topics(servers), Topics.close)
         self._keyspace = servers.keep(KEYSPACE, lambda: Keyspace(servers, KEYSPACE), Keyspace.close)
         self._keyspace.empty()
         self._topic = f"prove-{uuid4().hex[:16]}"
