@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from strandline.backends.kafka.client import BrokerReport, translated
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable
@@ -135,3 +136,12 @@ def test_a_log_that_is_closed_or_was_not_opened_leaves_no_thread_of_the_library(
     words = [sys.executable, "-c", LEFT, kafka.bootstrap]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "Unsupported.kafka_topic\nUnavailable.away\nnone left\n"
+
+
+def test_the_library_frees_nothing_that_is_ours() -> None:
+    """Before 2.15.1 it gave back references to the list that it never took."""
+    cut = [TopicPartition("t", 0, 1)]
+    before = sys.getrefcount(cut)
+    with AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}) as client:
+        client.delete_records(cut, request_timeout=0.1, operation_timeout=0.1)
+        assert sys.getrefcount(cut) == before
