@@ -22,6 +22,7 @@ from strandline.group.groups import Groups
 from strandline.group.inbox import Inbox
 from strandline.group.lease import said, take
 from strandline.group.record import GroupRecord
+from strandline.group.turn import Turn
 from strandline.testing import points
 from strandline.work.declaration import WorkDeclaration
 from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
@@ -150,6 +151,86 @@ def test_a_target_that_goes_away_after_the_start_is_waited_for(world: World, tim
     run_until_idle(groups)
     assert [groups.get(id_).state for id_ in ("one", "two")] == ["committed", "committed"]
     assert left == [0]
+
+
+@pytest.mark.usefixtures("step_by_step")
+@pytest.mark.req("G75", "G72", "G20")
+@pytest.mark.parametrize("news", ["timer", "cancel"])
+def test_what_comes_while_a_group_that_was_put_aside_begins_anew(
+    world: World, news: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it starts before its history is read, and a cancel that came meanwhile counts."""
+    groups = world.groups()
+    g = Group("g")
+    update(g, "x", 1, 1)
+    update(g, "y", 2, 1, depends_on=["x"])
+    groups.submit(g)
+    target: Any = groups.targets.target("shop")
+    real, load, sent, came = target.run_segment, Turn.load, list[str](), list[str]()
+
+    def moody(owner: Any, segment: Any, *more: Any) -> Any:
+        sent.append(segment.id.step)
+        if len(sent) == 1:
+            raise away()
+        return real(owner, segment, *more)
+
+    def loaded(self: Turn, id_: str) -> Any:
+        found = load(self, id_)
+        if not came:
+            came.append(news)
+            drive = self._open[id_]
+            if news == "cancel":
+                drive.cancel()
+            else:
+                drive.woken()
+                time.sleep(0.1)  # for what must not come
+        return found
+
+    target.run_segment = moody
+    monkeypatch.setattr(Turn, "load", loaded)
+    run_until_idle(groups)
+    assert came == [news]
+    assert groups.get("g").state == ("aborted" if news == "cancel" else "committed")
+    assert sent == (["x"] if news == "cancel" else ["x", "x", "y"])
+
+
+@pytest.mark.req("G75", "G72", "G47")
+def test_a_group_of_which_a_step_is_tried_again_is_not_put_aside(world: World, tmp_path: Path) -> None:
+    """Else that step would run while the group waits, and once more when it begins anew."""
+    bank = SqliteShop(tmp_path / "bank.db")
+    bank.execute("CREATE TABLE account (id integer PRIMARY KEY, amount integer)")
+    bank.execute("INSERT INTO account VALUES (1, 0)")
+    groups = world.groups(targets={"shop": world.shop.url, "bank": bank.url})
+    g = Group("g")
+    update(g, "x", 1, 1)
+    g.update("y", "UPDATE account SET amount = 1 WHERE id = 1", target="bank")
+    groups.submit(g)
+    sent = list[str]()
+    turned = Event()
+
+    def moody(name: str, error: Unavailable, before: Event | None) -> None:
+        target: Any = groups.targets.target(name)
+        real = target.run_segment
+
+        def run_segment(owner: Any, segment: Any, *more: Any) -> Any:
+            sent.append(name)
+            if sent.count(name) == 1:
+                if before is not None:
+                    assert before.wait(20)
+                    time.sleep(0.02)  # until the other step's thread has left; it is tried again after 0.1 s
+                else:
+                    turned.set()
+                raise error
+            return real(owner, segment, *more)
+
+        target.run_segment = run_segment
+
+    moody("shop", away(), turned)
+    moody("bank", Unavailable("not now", code="timeout", hint="", applied="no"), None)
+    run_until_idle(groups)
+    assert groups.get("g").state == "committed"
+    assert sorted(sent) == ["bank", "bank", "shop", "shop"]
+    bank.close()
 
 
 # ---------------------------------------------------------------- who waits for whom

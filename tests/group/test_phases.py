@@ -498,6 +498,41 @@ def test_an_answer_that_is_lost_without_transactions(
     assert seats.rows() == ([(1, "g", None), *seats.before[1:]] if retries else seats.before)
 
 
+@pytest.mark.req("G47", "G75", "S49", "RG5")
+@pytest.mark.parametrize("changed", [True, False])
+def test_a_target_without_transactions_that_goes_away_later(
+    seats: Seats, changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that has changed nothing waits, and asks nobody again; another one fails, and its undo waits."""
+    real, left, asked = seats.target.asked, [0], list[Any]()
+
+    def moody(*given: Any, **more: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise Unavailable("it is away", code="away", hint="")
+        return real(*given, **more)
+
+    def off(message: Any) -> dict[str, Any]:
+        asked.append(message)
+        left[0] = 4 if changed else 2 - len(asked)
+        return {"value": True}
+
+    seats.handlers["off"] = off
+    monkeypatch.setattr(seats.target, "asked", moody)
+    groups = seats.groups(retries=1)
+    g = Group("g")
+    if changed:
+        guest(g, "x", 1, "g")
+    g.empty("e", depends_on=["x"] if changed else [], checks=[ask("off")])
+    guest(g, "y", 2, "g", depends_on=["e"])
+    groups.submit(g)
+    groups.processor().run_until_idle()
+    outcome = groups.get("g")
+    assert (outcome.state, outcome.failed_step) == (("rolled_back", "y") if changed else ("committed", None))
+    assert (left, len(asked)) == ([0], 1)
+    assert seats.rows() == (seats.before if changed else [seats.before[0], (2, "g", None), seats.before[2]])
+
+
 @pytest.mark.req("G43", "S39", "S43", "S44", "RG5")
 @pytest.mark.parametrize("how", ["fails", "cancel", "deadline"])
 def test_a_write_in_flight_without_transactions_is_put_back(

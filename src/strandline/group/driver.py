@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
@@ -88,13 +89,15 @@ class Drive:
         self._tries: dict[Action, Tries] = {}
         self._wake: int | None = None
         self._began: float | None = None
+        self.lock = RLock()
         self._use(history)
 
     def _use(self, history: History) -> None:
         shared = self.shared
         self.history = history
-        self.record = GroupRecord(shared.journal, history, shared.lease, shared.clock, shared.settings.history_keep_s)
-        self.lock = self.record.lock
+        self.record = GroupRecord(
+            shared.journal, history, shared.lease, shared.clock, shared.settings.history_keep_s, self.lock
+        )
         self.execution = Execution(
             self.plan, self.record, shared.targets, shared.settings, shared.lease, shared.times, shared.clock
         )
@@ -137,17 +140,17 @@ class Drive:
             try:
                 self.record.flush()
             except SeqNrConflict:  # the lease is ours: the processor before wrote its last events
-                self._load()
+                self._use(self._loaded())
                 continue
             break
         reached("group.taken")
         self.taken = True
 
-    def _load(self) -> None:
+    def _loaded(self) -> History:
         history = self.shared.host.load(self.id)
         if history is None:
             raise LookupError(f"the history of group {self.id} is gone")
-        self._use(history)
+        return history
 
     def begin(self) -> None:
         """Go on with it, in a thread of the pool."""
@@ -164,7 +167,8 @@ class Drive:
             if not self.busy:
                 self.shared.host.entered(self)
             self._active += 1
-            self.begun = self.running = True
+            self.running = True
+            self.begun = not self.aside  # else nothing starts before it is known where it begins
             self.parked = False
 
     def send_hooks(self) -> None:
@@ -173,9 +177,8 @@ class Drive:
         self.go_on()
 
     def _begin(self) -> None:
-        if self.aside:  # it begins anew from the log, on which others rely
-            self.aside = False
-            self._load()
+        if self.aside:
+            self._begin_again()
         if self._began is None or not self.history.started:
             self._began = time.monotonic()
         self._wake = None
@@ -186,6 +189,15 @@ class Drive:
                     started["code"] = dict(self.place.code)
                 self.add("Started", started)
         reached("group.started")
+
+    def _begin_again(self) -> None:
+        """Go on with a group that was put aside. One whose start is not in the log begins anew, for its target may be
+        another database now."""
+        history = None if self.history.is_start_logged else self._loaded()
+        with self.lock:
+            self.aside, self.begun = False, True
+            if history is not None and not self.history.cancelled:
+                self._use(history)
 
     def cancel(self) -> None:
         """Let the group fail, because somebody wants it undone; that is durable when this returns."""
@@ -432,9 +444,9 @@ class Drive:
             found = tries.forward(failed, one, last=last, untouched=self._changed_nothing())
         if found == "wait":
             self.shared.host.lost(str(one.target), failed.detail)
-        if found == "wait" and not self.messages.calls and self._active == 1 and not self.history.final:
-            self._put_aside(action)
-        elif found != "no":
+            if self._is_put_aside(action):
+                return True
+        if found != "no":
             self._again(action)
         return found != "no"
 
@@ -451,11 +463,19 @@ class Drive:
             return False
         return not any(one.writes and history.step(name).data is not None for name, one in self.plan.steps.items())
 
-    def _put_aside(self, action: Run) -> None:
+    def _is_put_aside(self, action: Run) -> bool:
+        """Put the group aside until its target is back, unless something else of it runs, or is tried again; return
+        whether that was done. Who was asked is not asked again."""
         with self.lock:
+            alone = self._active == 1 and not self.messages.calls and self._tries.keys() <= {action}
+            if not alone or self.history.final:
+                return False
             self.course.done(action)
             self._tries.clear()
             self.aside, self.begun = True, False
+        if self.history.is_start_logged:
+            self.record.flush()
+        return True
 
     def _void(self, action: Void) -> None:
         try:

@@ -154,6 +154,11 @@ class History:
         return self.state == "rollback_failed" or (bool(self.stuck) and self.state not in ENDS)
 
     @property
+    def is_start_logged(self) -> bool:
+        """Return whether the log has that it was started."""
+        return bool(self._started_in_log)
+
+    @property
     def why(self) -> str | None:
         """Return the reason of its failure."""
         return self.reason or ("internal" if self.stuck else None)

@@ -43,13 +43,14 @@ class GroupRecord:
         lease: StreamLease,
         clock: Callable[[], int],
         keep_s: float | None = None,
+        lock: RLock | None = None,
     ) -> None:
         """`keep_s`: how long it stays after the end."""
         self.history = history
         self._journal, self._lease, self._clock, self._keep_s = journal, lease, clock, keep_s
         self._pending: list[HistoryEvent] = []
         self._logged = history.last
-        self.lock = RLock()
+        self.lock = lock or RLock()
         self._flushing = Lock()
 
     def add(self, type_: str, payload: Payload) -> HistoryEvent:
