@@ -88,7 +88,6 @@ def test_all_rows_of_a_statement_can_be_named() -> None:
     assert value("first.id", two) == 1
     assert value("row_count", two) == 2
     assert value("rows.size = 0 && row_count = 0", []) is True
-    assert value("applied", [], applied=False) is False
     assert value("rows.rows", [ROW]) == [9]  # the word wins, the column is still reachable
     assert "id: 2 rows: say first.id or rows.id" in refusal("id = 1", two).message
     assert "id: no row" in refusal("id = 1", []).message

@@ -321,11 +321,11 @@ def _bad_tag(index: int, rule: str, tag: object) -> InvalidInput:
     return invalid("invalid_tag", f"events[{index}].tags", rule, allowed=allowed, got=tag, rule=rule, tag=tag)
 
 
-def tag(value: object, field: str = "tag") -> str:
+def tag(value: object) -> str:
     """Return a tag that is asked for; those that groups use may be, too."""
     rule = _tag_wrong(value, True) if isinstance(value, str) else "not text"
     if rule:
-        raise invalid("invalid_tag", field, rule, allowed=f"text of {_TAG}", got=value, rule=rule, tag=value)
+        raise invalid("invalid_tag", "tag", rule, allowed=f"text of {_TAG}", got=value, rule=rule, tag=value)
     return "".join((str(value),))
 
 

@@ -54,8 +54,6 @@ def named(names: tuple[str, ...]) -> tuple[Evaluate, int]:
         return lambda scope: _column(scope, following), 2
     if name == "row_count":
         return lambda scope: len(scope.rows), 1
-    if name == "applied":
-        return _applied, 1
     if name == "first":
         if following is None:
             return lambda scope: dict(_first(scope)), 1
@@ -117,12 +115,6 @@ def _unknown(scope: Scope, name: str) -> ExpressionError:
 
 def _column(scope: Scope, name: str) -> list[Any]:
     return [_cell(scope, row, name) for row in _counted(scope.rows)]
-
-
-def _applied(scope: Scope) -> bool:
-    if scope.applied is None:
-        raise ExpressionError("applied: the statement has no IF")
-    return scope.applied
 
 
 def _counted(elements: Any) -> Any:

@@ -12,7 +12,7 @@ EMPTY: Final[Mapping[str, Any]] = {}
 class Scope:
     """Holds rows by column, and bound data by name."""
 
-    __slots__ = ("applied", "columns", "data", "row", "rows", "tables")
+    __slots__ = ("columns", "data", "row", "rows", "tables")
 
     def __init__(
         self,
@@ -21,7 +21,6 @@ class Scope:
         columns: Iterable[str] = (),
         tables: Iterable[str] = (),
         data: Mapping[str, Any] = EMPTY,
-        applied: bool | None = None,
     ) -> None:
         """`tables`: the names that the row may also be reached by. `data` has everything that `:x` may name."""
         self.rows = rows
@@ -29,7 +28,6 @@ class Scope:
         self.columns = frozenset(columns) or (frozenset(rows[0]) if rows else frozenset())
         self.tables = _spelled(tuple(tables))
         self.data = data
-        self.applied = applied
 
 
 @lru_cache(maxsize=1024)
