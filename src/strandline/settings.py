@@ -221,6 +221,11 @@ def parse_setting(name: str, text: str) -> Any:
         return text
     if isinstance(known[name].default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
+    return number_in(text)
+
+
+def number_in(text: str) -> Any:
+    """Return a number where the text is one; a setting refuses what is none."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -21,7 +21,7 @@ from strandline.backup import file_copy
 from strandline.backup.manifest import BackupManifest, DatabaseCopy, FileCopy, Told
 from strandline.connect import parts
 from strandline.errors import Corrupt
-from strandline.log.state_json import DamagedHead, check_state, state_in
+from strandline.log.state_json import states_in
 from strandline.settings import Settings
 from strandline.store.tables import DECLARED
 from strandline.values.heads import State
@@ -50,18 +50,10 @@ def load(manifest: BackupManifest, folder: Path, made: Path, told: Told) -> None
 def heads_of(made: Path, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
     """Return the states that a loaded log of a server kept of keys, and the keys whose state is damaged."""
     by_digest = {key_digest(key): key for key in keys}
-    states: dict[str, State] = {}
-    damaged: set[str] = set()
     with reading(made / "log.db") as connection:
         digests = orjson.dumps([digest.hex() for digest in by_digest]).decode()
-        for digest, text, summed in FilePart(connection, parts()["log"]).rows("heads", (digests,)):
-            key = by_digest[digest]
-            try:
-                check_state(summed, key, text)
-                states[key] = state_in(text)
-            except DamagedHead:
-                damaged.add(key)
-    return states, damaged
+        found = FilePart(connection, parts()["log"]).rows("heads", (digests,))
+        return states_in((by_digest[digest], text, summed) for digest, text, summed in found)
 
 
 def _load_store(manifest: BackupManifest, database: DatabaseCopy, folder: Path, path: Path) -> None:

@@ -18,7 +18,7 @@ from strandline.cli.arguments import pairs
 from strandline.cli.masking import masked, remember
 from strandline.cli.output import emit, printable, say
 from strandline.errors import InvalidInput, shown, unknown
-from strandline.settings import Settings, parse_setting
+from strandline.settings import Settings, number_in, parse_setting
 
 if TYPE_CHECKING:
     from strandline.connect import Strandline
@@ -123,16 +123,6 @@ class Options:
 
         schema = {} if create else {"schema": "check"}
         return connect(**self.target(), **{**schema, **self.settings})
-
-
-def number_in(text: str) -> Any:
-    """Return a number where the text is one; a setting refuses what is none."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def with_options(function: Callable[..., int | None]) -> Callable[..., int | None]:

@@ -8,12 +8,12 @@ import typer
 
 from strandline.cli.arguments import pairs
 from strandline.cli.group import TargetOption
-from strandline.cli.options import Options, number_in
+from strandline.cli.options import Options
 from strandline.cli.output import emit, note
 from strandline.cli.stopping import stopped_in_order
 from strandline.cli.work import mapping_of
 from strandline.extras import check
-from strandline.settings import Settings
+from strandline.settings import Settings, number_in
 from strandline.values.written import whole_number
 
 TokensOption = Annotated[

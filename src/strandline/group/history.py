@@ -172,26 +172,23 @@ class History:
         """Take one event more; `Corrupt.history` for one that has no business here."""
         known = _APPLY.get(entry.type)
         if known is None or (self.last == 0) != (entry.type == "Defined"):
-            raise Corrupt(
-                f"event {entry.n} of group {self.id} is a {entry.type}, which does not belong there",
-                code="history",
-                hint="the history was written by a newer program, or is damaged",
-                group=self.id,
-                seq_nr=entry.n,
-            )
+            raise self._unreadable(entry, f"is a {entry.type}, which does not belong there")
         try:
             known(self, entry.payload, int(entry.payload.get("at", timestamp)))
         except (KeyError, TypeError, ValueError) as error:
-            raise Corrupt(
-                f"event {entry.n} of group {self.id} cannot be read: {error!r}",
-                code="history",
-                hint="the history was written by a newer program, or is damaged",
-                group=self.id,
-                seq_nr=entry.n,
-            ) from None
+            raise self._unreadable(entry, f"cannot be read: {error!r}") from None
         self.last = entry.n
         if timestamp:
             self.logged([entry], timestamp)
+
+    def _unreadable(self, entry: HistoryEvent, why: str) -> Corrupt:
+        return Corrupt(
+            f"event {entry.n} of group {self.id} {why}",
+            code="history",
+            hint="the history was written by a newer program, or is damaged",
+            group=self.id,
+            seq_nr=entry.n,
+        )
 
     def logged(self, entries: Iterable[HistoryEvent], timestamp: int) -> None:
         """Take note that these are in the log, since this time."""

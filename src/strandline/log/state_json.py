@@ -7,6 +7,7 @@ another has no digest for those of purged keys, because nobody knows their names
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from zlib import crc32
 
 import orjson
@@ -49,7 +50,15 @@ def state_digest(key: str, text: str, beside: str = "()") -> int:
     return crc32(f"{key} {beside} {text}".encode())
 
 
-def check_state(digest: int | None, key: str, text: str) -> None:
-    """Raise `DamagedHead` if a state has another digest than this one."""
-    if digest is not None and digest != state_digest(key, text):
-        raise DamagedHead
+def states_in(found: Iterable[tuple[str, str, int | None]]) -> tuple[dict[str, State], set[str]]:
+    """Return the states of keys, each found with its text and digest, and the keys whose state is damaged."""
+    states: dict[str, State] = {}
+    damaged: set[str] = set()
+    for key, text, digest in found:
+        try:
+            if digest is not None and digest != state_digest(key, text):
+                raise DamagedHead
+            states[key] = state_in(text)
+        except DamagedHead:
+            damaged.add(key)
+    return states, damaged

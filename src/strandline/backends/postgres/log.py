@@ -30,7 +30,7 @@ from strandline.errors import Corrupt, Unavailable
 from strandline.log.api import KEYS_A_TIME, ActionDraft, KnownKey, Recorded, RecordPage
 from strandline.log.folding import PartitionEnd, fold_drafts, known_states
 from strandline.log.refusals import check_holes, check_trim, hole, last_older, trimmed
-from strandline.log.state_json import DamagedHead, check_state, seeded_head, state_digest, state_in, state_text
+from strandline.log.state_json import seeded_head, state_digest, state_text, states_in
 from strandline.log.waiting import Arrivals
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
@@ -292,18 +292,8 @@ class PostgresLog:
 
     def states(self, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
         digests = {key_digest(key): key for key in keys}
-        states: dict[str, State] = {}
-        damaged: set[str] = set()
-        for digest, text, summed in self._database.rows("heads", (list(digests),)):
-            if digest is None:
-                continue
-            key = digests[bytes(digest)]
-            try:
-                check_state(summed, key, text)
-                states[key] = state_in(text)
-            except DamagedHead:
-                damaged.add(key)
-        return states, damaged
+        found = self._database.rows("heads", (list(digests),))
+        return states_in((digests[bytes(digest)], text, summed) for digest, text, summed in found if digest is not None)
 
     def _records(self, partition: int, after: int, to: int, bytes_max: int, values: bool) -> list[Record]:
         if bytes_max == OFFSET_MAX:
@@ -424,18 +414,13 @@ def _states(
     """Return the states of keys, and the keys whose state is damaged and not known from elsewhere."""
     heads = transaction.answers[1]
     keys = {digest: key for key, digest in digests.items()}
-    states: dict[str, State] = {}
-    damaged: set[str] = set()
+    found = []
     for row in range(heads.ntuples):
         digest = heads.get_value(row, 0)
-        if digest is None:
-            continue
-        key, text, summed = keys[digest], heads.get_value(row, 1) or b"", heads.get_value(row, 2)
-        try:
-            check_state(None if summed is None else _int(summed), key, text.decode(errors="replace"))
-            states[key] = state_in(text)
-        except DamagedHead:
-            damaged.add(key)
+        if digest is not None:
+            text, summed = heads.get_value(row, 1) or b"", heads.get_value(row, 2)
+            found.append((keys[digest], text.decode(errors="replace"), None if summed is None else _int(summed)))
+    states, damaged = states_in(found)
     if damaged:
         states.update(known_states(drafts, damaged))
         damaged -= states.keys()

@@ -121,29 +121,27 @@ def open_database(
 def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> list[str]:
     """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
     path = files.real_path(path)
-    known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
-    with opening(path), files.folder_lock(path.parent):
-        if not _has_schema(path, part, settings, None):
-            raise no_schema(path, part)
-        connection = open_for_one(path, settings, None)
-        try:
-            return schema.upgrade(connection, known)
-        finally:
-            connection.close()
+    with opening(path), files.folder_lock(path.parent), _schema_in(path, part, settings) as (connection, known):
+        return schema.upgrade(connection, known)
 
 
 def describe_database(path: str | Path, part: Part, *, settings: Settings) -> Description:
     """Describe a file, also one whose schema is older or newer than this program's. Changes nothing."""
     path = files.real_path(path)
-    known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
-    with opening(path):
-        if not _has_schema(path, part, settings, None):
-            raise no_schema(path, part)
-        connection = open_for_one(path, settings, None)
-        try:
-            return schema.describe(connection, known)
-        finally:
-            connection.close()
+    with opening(path), _schema_in(path, part, settings) as (connection, known):
+        return schema.describe(connection, known)
+
+
+@contextmanager
+def _schema_in(path: Path, part: Part, settings: Settings) -> Iterator[tuple[apsw.Connection, SqliteSchema]]:
+    """Open a file that has the schema of a part."""
+    if not _has_schema(path, part, settings, None):
+        raise no_schema(path, part)
+    connection = open_for_one(path, settings, None)
+    try:
+        yield connection, schema_of(part.kind, part.package, part.also, part.sets, part.declared)
+    finally:
+        connection.close()
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 import orjson
 
-from strandline.log.state_json import DamagedHead, check_state, state_digest, state_in, state_text
+from strandline.log.state_json import DamagedHead, state_digest, state_text, states_in
 from strandline.record import BadHeader, decode_header
 from strandline.record_numbers import salvaged_append
 from strandline.sql.statements import repeated, statement
@@ -154,13 +154,11 @@ class SqliteHeads:
         known = self.known
         by_digest = {key_digest(key): key for key in keys}
         digests = orjson.dumps([digest.hex() for digest in by_digest]).decode()
-        for key_digest_, text, digest in rows(on, "heads", (digests,)):
-            key = by_digest[key_digest_]
-            try:
-                check_state(digest, key, text)
-                known[key].state = state_in(text)
-            except DamagedHead:
-                self.damaged.add(key)
+        found = rows(on, "heads", (digests,))
+        states, damaged = states_in((by_digest[of_key], text, digest) for of_key, text, digest in found)
+        for key, state in states.items():
+            known[key].state = state
+        self.damaged |= damaged
 
     # ------------------------------------------------------------ writing
 
