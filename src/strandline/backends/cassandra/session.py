@@ -12,7 +12,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
@@ -92,81 +92,57 @@ class Session:
 
     def rows(self, name: str, values: Sequence[Any] = (), *, package: str = OWN_PACKAGE) -> list[Any]:
         """Return all rows of a query, page by page."""
-        session = self._open()
-        try:
+        with self._asking(writing=False) as session:
             bound = self._bound(session, name, values, package)
             return self._patiently(lambda: list(session.execute(bound)))
-        except FAILURES as error:
-            raise outcome_of(error, self.url, writing=False) from error
 
     def serial_rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return rows as the last conditional write left them, one that is under way included."""
-        session = self._open()
-        try:
+        with self._asking(writing=False) as session:
             bound = self._bound(session, name, values, OWN_PACKAGE)
             bound.consistency_level = ConsistencyLevel.SERIAL
             return self._patiently(lambda: list(session.execute(bound)))
-        except FAILURES as error:
-            raise outcome_of(error, self.url, writing=False) from error
 
     def conditional(self, name: str, values: Sequence[Any], *, package: str = OWN_PACKAGE) -> bool:
         """Return whether a conditional write was applied."""
-        session = self._open()
-        try:
+        with self._asking(writing=True) as session:
             bound = self._bound(session, name, values, package)
             bound.is_idempotent = False
             return bool(self._patiently(lambda: session.execute(bound).one()[0]))
-        except FAILURES as error:
-            raise outcome_of(error, self.url, writing=True) from error
 
     def on_every_node(self, name: str, *, package: str) -> list[tuple[str, list[Any]]]:
         """Ask each node that is up in this data centre, and return its rows by its address."""
-        session = self._open()
         text = statement(package, name, self.keyspace)
-        try:
+        with self._asking(writing=False) as session:
             hosts = [pool.host for pool in session.get_pools() if not pool.is_shutdown]
             found = []
             for host in sorted(hosts, key=str):
                 asked = SimpleStatement(text, consistency_level=ConsistencyLevel.ONE)
                 found.append((host.address, list(session.execute(asked, host=host))))
             return found
-        except FAILURES as error:
-            raise outcome_of(error, self.url, writing=False) from error
 
     def alter(self, text: str, values: dict[str, Any] | None = None) -> None:
         """Execute a statement that alters the schema. All processes send theirs to the same node, which does one at a
         time."""
-        session = self._open()
-        try:
+        with self._asking(writing=True) as session:
             hosts = sorted((pool.host for pool in session.get_pools()), key=str)
             session.execute(text, values, host=hosts[0] if hosts else None, timeout=DDL_TIMEOUT_S)
-        except FAILURES as error:
-            raise outcome_of(error, self.url, writing=True) from error
 
     def each_row(self, text: str) -> Iterator[Any]:
         """Yield the rows of a query that has no name, page by page: for a caller that changes a schema."""
-        session = self._open()
-        try:
+        with self._asking(writing=False) as session:
             yield from session.execute(text, timeout=DDL_TIMEOUT_S)
-        except FAILURES as error:
-            raise outcome_of(error, self.url, writing=False) from error
 
     def walk(self, name: str, values: Sequence[Any] = (), *, package: str = OWN_PACKAGE) -> Iterator[Any]:
         """Yield the rows of a query, fetched page by page while they are taken."""
-        session = self._open()
-        try:
+        with self._asking(writing=False) as session:
             yield from self._patiently(lambda: session.execute(self._bound(session, name, values, package)))
-        except FAILURES as error:
-            raise outcome_of(error, self.url, writing=False) from error
 
     def change(self, text: str, values: Sequence[Any]) -> None:
         """Execute a write that has no name, with the values in its places: for a caller that changes a schema."""
-        session = self._open()
-        try:
+        with self._asking(writing=True) as session:
             prepared = self._prepared.get(text) or self._prepare_text(session, text, text)
             self._patiently(lambda: session.execute(prepared.bound(values)))
-        except FAILURES as error:
-            raise outcome_of(error, self.url, writing=True) from error
 
     # ------------------------------------------------------------ many at a time
 
@@ -283,6 +259,15 @@ class Session:
             if self._session is None:
                 self._cluster, self._session = self._connected()
             return self._session
+
+    @contextmanager
+    def _asking(self, *, writing: bool) -> Iterator[DriverSession]:
+        """Give the driver's session, and translate the errors that come of what is asked of it."""
+        session = self._open()
+        try:
+            yield session
+        except FAILURES as error:
+            raise outcome_of(error, self.url, writing=writing) from error
 
     def _connected(self) -> tuple[Cluster, DriverSession]:
         cluster = None
