@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from strandline.group.statements import held, parse, plan
-from strandline.group.statements.api import Dialect, ForeignKey, Held, Parameter, TargetColumn, TargetTable
+from strandline.group.statements.api import Dialect, ForeignKey, Held, TargetColumn, TargetTable
 
 SQL: list[Dialect] = ["sqlite", "postgres"]
 DIALECTS: list[Dialect] = [*SQL, "cassandra"]
@@ -355,10 +355,6 @@ def test_places_meet_where_one_is_within_the_other() -> None:
     assert whole.meets(row)
     assert not row.meets(other)
     assert not table.meets(whole), "readers share"
-
-
-def test_a_parameter_knows_its_path() -> None:
-    assert Parameter("step.recipe.result", 0).path == ("step", "recipe", "result")
 
 
 @pytest.mark.req("G62")

@@ -17,14 +17,15 @@ import apsw
 import pytest
 
 import strandline
-from strandline.backends.sqlite import checks, database, describe_database, open_database, schema
-from strandline.backends.sqlite.log import SqliteLog, upgrade
+from strandline.backends.sqlite import checks, database, describe_database, open_database, schema, upgrade_database
+from strandline.backends.sqlite.log import PART, SqliteLog
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError
 from strandline.settings import Settings
 from strandline.sql.api import Part
 from strandline.sql.steps import SchemaStep
 from strandline.testing.log_contract import draft_of, everything
 
+upgrade = partial(upgrade_database, part=PART, settings=Settings())
 KEY = "order|42"
 NOBODY = 65534
 

@@ -101,7 +101,7 @@ def test_a_cut_timestamp(s: Strandline, table: Table, save_after: int) -> None:
     with running(s, Projection("totals", ORDERS, handle, **small)) as host:
         hosts.append(host)
         carry_all(s)
-        until(lambda: host.stopped and table.rows())
+        until(lambda: host._stop.is_set() and table.rows())
     assert len(table.rows()) >= 20
     with running(s, Projection("totals", ORDERS, table.add, **small)):
         until(lambda: caught_up(s))

@@ -109,7 +109,7 @@ def test_a_generation_waits_although_its_database_is_busy(backend: str, tmp_path
                     raw.execute("select pg_sleep(1.2)")
                 else:
                     time.sleep(1.2)
-            assert not host.stopped
+            assert not host._stop.is_set()
             fill(s)
             until(lambda: caught_up(s))
             begin(s, second(handler), None, allow_deleted=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.query.acceptance import Acceptance, Candidate, Last, StoreFacts, Way, end_of, judge, unseen
+from strandline.query.acceptance import Acceptance, Candidate, Last, StoreFacts, Way, end_of, judge
 
 KEY = "order|1"
 HEAD = StoreFacts(life=2)
@@ -59,7 +59,6 @@ def test_row_5_deleted_before_anybody_saw_it(way: Way) -> None:
     late = event(9, 8)
     assert judge(late, Last(2, 5), way=way) is Acceptance.LOOK
     assert judge(late, Last(2, 5), way=way, facts=StoreFacts(2, delete_to=8)) is Acceptance.UNSEEN
-    assert unseen(late, Last(2, 5)) == 3
     assert judge(late, Last(1, 5), way=way, facts=StoreFacts(2, delete_to=8)) is Acceptance.ACCEPTED  # of another life
 
 

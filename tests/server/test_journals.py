@@ -377,7 +377,7 @@ def test_a_reader_that_leaves_is_forgotten(server: Served, s: Strandline) -> Non
         next(answer.iter_raw())
     with server.client() as client, client.stream("GET", "/tags/left/live") as answer:
         next(answer.iter_raw())
-    until(lambda: not server.app.meter.under_way)
+    until(lambda: not server.app.meter._under_way)
 
 
 def test_a_live_stream_ends_with_the_server(s: Strandline, tmp_path: Path) -> None:

@@ -42,11 +42,6 @@ SECOND_US: Final = 1_000_000
 NO_ANSWER: Final[Payload] = {"reason": "no answer in time", "timed_out": True}
 
 
-def decide(plan: GroupPlan, history: History, now: int, settings: GroupSettings | None = None) -> list[Action]:
-    """Return all that comes next of a group of which nothing is under way here."""
-    return Course(plan, history, settings or GroupSettings(), frozenset(plan.steps)).decide(now)
-
-
 def message_id(history: History, *parts: str) -> str:
     """Return the id of a message: the same for every delivery, also after a crash; another in another life of the
     id."""

@@ -29,7 +29,6 @@ PAGE_BYTES: Final = 512 * 1024
 WHOLE: Final = ("", "definition")
 """The place of the pages of a definition and its plan."""
 ENDS: Final = ("committed", "rolled_back", "aborted")
-End = Literal["committed", "rolled_back", "aborted"]
 Payload = Mapping[str, Any]
 
 

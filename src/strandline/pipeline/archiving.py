@@ -57,11 +57,6 @@ WRITTEN: Final = {
 """Small row groups, because a read of a key reads a whole one."""
 ATTEMPTS_MAX: Final = 3
 NAME: Final = "strandline archive"
-COLUMNS: Final = (
-    "key", "entity_type", "slice", "life", "seq_nr", "time", "type", "tags", "metadata", "payload", "payload_bytes",
-    "headers", "append_id", "prev_seq_nr", "partition", "log_offset", "digest",
-)  # fmt: skip
-"""The columns of a file, in their order."""
 SCHEMA: Final = pa.schema(
     [
         ("key", pa.string()),

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from strandline.carry.resolve import mark_carrier
 from strandline.carry.tag_findings import TagRebuildCounts
 from strandline.carry.tag_mending import TagMender
@@ -31,9 +29,6 @@ from strandline.store.api import Lease
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NAME = "strandline_tag_rebuild"
-SCHEMA = "part int, tag string, first long, last long"
-ARROW_SCHEMA = pa.schema([("part", pa.int32()), ("tag", pa.string()), ("first", pa.int64()), ("last", pa.int64())])
 NO_STRETCH = -1
 
 

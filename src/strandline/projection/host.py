@@ -225,11 +225,6 @@ class Host:
         self._stop.set()
         self._wake.set()
 
-    @property
-    def stopped(self) -> bool:
-        """Return whether it was asked to stop."""
-        return self._stop.is_set()
-
     def run(self) -> None:
         """Run the projections. `NotFound.projection` if one was renamed or dropped meanwhile, `InvalidInput.closed` if
         the connection was closed."""

@@ -145,8 +145,3 @@ def _known(
     if facts.deleted(event):
         return Acceptance.UNSEEN if event.life == last.life else Acceptance.ACCEPTED
     return Acceptance.REJECTED
-
-
-def unseen(event: Candidate, last: Last) -> int:
-    """Return how many numbers lie between `last` and an event that was accepted behind deleted ones."""
-    return event.prev - last.seq_nr

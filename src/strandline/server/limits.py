@@ -48,11 +48,6 @@ class RequestMeter:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Of each token the requests that it may make at once, and when that was so."""
 
-    @property
-    def under_way(self) -> dict[str, int]:
-        """How many requests of each token are under way."""
-        return dict(self._under_way)
-
     @contextmanager
     def request_of(self, token_id: str) -> Iterator[None]:
         """Count one request of a token while it is under way; `FrameError` 429 for one too many."""

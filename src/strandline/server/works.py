@@ -31,7 +31,6 @@ ONE: Final = "/work/{journal}"
 CLAIM: Final = "/work/{journal}/claims/{id}/{fence}"
 LOOK_S: Final = 2.0
 """A claim that waits looks again when an entry may be due, and so often whether its client is still there."""
-_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": SEQ_NR_MAX}
 _DATE: Final = HttpField({"type": ["string", "integer", "null"]}, "RFC 3339 with a zone, or microseconds since 1970.")
 FIELDS: Final[Mapping[str, HttpField]] = {
     "journal": text("The work journal.", minLength=1, maxLength=200),

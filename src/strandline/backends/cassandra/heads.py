@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from strandline.backends.cassandra import Session
 from strandline.backends.cassandra.writing import values_in
-from strandline.store.heads import ended_in, ended_place, head_in, key_place, state_of
+from strandline.store.heads import ended_in, ended_place, head_in, key_place
 from strandline.store.tables import ENDED, METAJOURNAL
-from strandline.values.heads import EndedLife, Head, State
+from strandline.values.heads import EndedLife, Head
 
 KEYS_A_QUERY: Final = 100
 _KEY, _OFFSET, _BESIDE = METAJOURNAL.at("key"), METAJOURNAL.at("log_offset"), len(METAJOURNAL.columns) + 1
@@ -25,11 +25,6 @@ class HeadRows(NamedTuple):
 
     head: Head | None
     ended: EndedLife | None
-
-    @property
-    def state(self) -> State:
-        """A head that an ended life covers is none."""
-        return state_of(self.head, self.ended)
 
 
 def find(session: Session, key: str) -> HeadRows:

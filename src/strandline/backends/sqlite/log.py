@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import apsw
 
-from strandline.backends.sqlite import open_database, upgrade_database
+from strandline.backends.sqlite import open_database
 from strandline.backends.sqlite.log_heads import (
     ROWS_A_STATEMENT,
     Latest,
@@ -384,11 +384,6 @@ class SqliteLog:
                 partition=partition,
                 offset=offset,
             )
-
-
-def upgrade(path: str | Path, settings: Settings | None = None) -> list[str]:
-    """Do the steps of the schema that a log lacks; their names."""
-    return upgrade_database(path, PART, settings=settings or Settings())
 
 
 def _bound(on: On, partition: int) -> tuple[int, int]:

@@ -22,8 +22,6 @@ from strandline.group.core.tokens import ExpressionToken, refused, tokens_of
 
 DEPTH_MAX: Final = 32
 NODES_MAX: Final = 500
-VERSION: Final = 1
-"""The version of these rules; a group's definition pins it."""
 
 Evaluate = Callable[[Scope], Any]
 

@@ -39,10 +39,6 @@ class Graph:
         if not known:
             del self._needs[step]
 
-    def needs(self, step: str) -> tuple[str, ...]:
-        """Return the steps that a step waits for."""
-        return tuple(self._needs.get(step, ()))
-
     def dependents(self, step: str) -> tuple[str, ...]:
         """Return the steps that wait for a step: exactly the inverse of what was declared."""
         return tuple(self._dependents.get(step, ()))

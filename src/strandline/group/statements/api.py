@@ -42,10 +42,6 @@ class Parameter(NamedTuple):
     compared: bool = False
     """Whether it stands in a condition, where one value is wanted."""
 
-    @property
-    def path(self) -> tuple[str, ...]:
-        return tuple(self.name.split("."))
-
 
 class Template(NamedTuple):
     """Text with parameters at their places."""

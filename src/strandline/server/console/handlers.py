@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final
@@ -29,11 +28,9 @@ from strandline.server.routes import EVENTS_MEDIA
 from strandline.server.sessions import COOKIE
 
 LIVE_S: Final = 2.0
-PING_S: Final = 15.0
 RETRY_MS: Final = 1000
 MEDIA: Final = {".css": "text/css", ".mjs": "text/javascript", ".svg": "image/svg+xml"}
 _desks: WeakKeyDictionary[ServerApp, ConsoleDesk] = WeakKeyDictionary()
-_logger: Final = logging.getLogger("strandline.server")
 
 
 def desk_of(app: ServerApp) -> ConsoleDesk:
