@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shlex
 import signal
 import subprocess
@@ -132,8 +133,13 @@ def test_a_kill_takes_all_that_the_server_started() -> None:
         assert all(is_gone(process) for process in family)
 
 
-def test_ports_are_free_and_not_those_of_clients() -> None:
-    assert all(12_000 <= port <= 32_000 for port in {free_port() for _ in range(50)})
+def test_ports_are_free_and_not_those_of_clients_and_differ() -> None:
+    ports = []
+    for _ in range(50):
+        random.seed(1)  # as before each test
+        ports.append(free_port())
+    assert all(12_000 <= port <= 32_000 for port in ports)
+    assert len(set(ports)) == len(ports)
 
 
 @pytest.mark.parametrize("ends", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 5])

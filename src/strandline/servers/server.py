@@ -15,9 +15,10 @@ import signal
 import socket
 import tempfile
 from abc import ABC, abstractmethod
+from collections import deque
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from strandline.children.process import Process
 from strandline.errors import StrandlineError, Unavailable
@@ -174,16 +175,26 @@ def temporary_place() -> Path:
     return place if passable and len(os.fsencode(place)) < 50 else Path("/tmp")  # noqa: S108 - mkdtemp follows
 
 
+_given: Final = deque[int](maxlen=1000)
+
+
 def free_port() -> int:
-    """A port of loopback on which nobody listens now."""
+    """A port of loopback on which nobody listens now, and which nobody here was given lately.
+
+    By chance of its own: who seeds the module `random` for all, as tests do, would get the same ports again.
+    """
+    chance = random.SystemRandom()
     while True:
-        port = random.randint(PORT_LEAST, PORT_MOST)
+        port = chance.randint(PORT_LEAST, PORT_MOST)
+        if port in _given:
+            continue
         with socket.socket() as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 tried.bind((HOST, port))
             except OSError:
                 continue
+        _given.append(port)
         return port
 
 
