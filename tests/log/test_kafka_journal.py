@@ -30,6 +30,7 @@ from strandline.values.actions import Append, Mark
 from tests.journal.test_lags import STORIES, Story
 from tests.journal.worlds import fields, numbered
 from tests.log.topics import RELAXED, new_name
+from tests.servers.stopped import wait_until_stopped
 
 pytestmark = pytest.mark.filterwarnings(RELAXED)
 KEY = Key("order", "42")
@@ -166,6 +167,7 @@ def test_brokers_that_stand_still_keep_nobody_longer_than_the_time_out(
     _until_answered(s)
     kafka.process.send(signal.SIGSTOP)
     try:
+        wait_until_stopped(kafka.process.pid)
         started = time.monotonic()
         future = s.journal.append_future(KEY, [Event("Placed", 2)])
         with pytest.raises(Unavailable) as late:

@@ -27,11 +27,13 @@ DEADLINE_S = 30.0
 
 
 def soon(call: Callable[[], object]) -> StrandlineError:
-    """The error that a call ends with before long."""
+    """The error that a call ends with before long; until the log has noticed, its brokers may be away."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         try:
             call()
+        except Unavailable:
+            pass
         except StrandlineError as error:
             return error
         time.sleep(0.02)

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -25,6 +24,7 @@ from strandline.store.scans import look_at
 from strandline.testing.store_contract import contents, random_tape, settings_of
 from strandline.testing.store_contract.made import batch_of
 from strandline.testing.tape import Tape
+from tests.servers.stopped import wait_until_stopped
 from tests.store.keyspaces import RELAXED, open_store, url_of
 from tests.store.reading import expected, read
 
@@ -122,16 +122,6 @@ def test_the_node_is_killed_under_load(own: CassandraServer, times: int) -> None
     store.close()
 
 
-def _wait_until_stopped(pid: int) -> None:
-    """Each thread stops when the kernel next sees it: until then it may answer."""
-    deadline = time.monotonic() + 60
-    while any(
-        stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.req("RS8", "RR1")
 @pytest.mark.timeout(600)
 def test_a_node_that_is_stopped_makes_nobody_wait_for_ever(own: CassandraServer) -> None:
@@ -144,7 +134,7 @@ def test_a_node_that_is_stopped_makes_nobody_wait_for_ever(own: CassandraServer)
     batch, seen = batch_of(tape, store)
     own.process.send(signal.SIGSTOP)
     try:
-        _wait_until_stopped(own.process.pid)
+        wait_until_stopped(own.process.pid)
         for call in (store.pointers, lambda: look_at(store, "order|late", 0), lambda: Writing(store).write(batch)):
             begun = time.monotonic()
             with pytest.raises(Unavailable) as refused:
