@@ -222,6 +222,7 @@ def test_ranges_of_a_task_share_the_time_to_go_on(s: Strandline, monkeypatch: py
     ]
 
 
+@pytest.mark.req("J79")
 def test_short_ranges_share_a_task_and_long_ones_do_not() -> None:
     ranges = [LogRange(0, 0, 10_000), LogRange(1, 5, 6), LogRange(2, 0, 400), LogRange(3, 7, 8), LogRange(4, 0, 200)]
     tasks = tasks_of(ranges)
@@ -229,6 +230,7 @@ def test_short_ranges_share_a_task_and_long_ones_do_not() -> None:
     assert tasks_of([]) == []
 
 
+@pytest.mark.req("J79")
 def test_no_more_tasks_than_run_at_once_and_each_with_as_much() -> None:
     spans = [9_000, 1_000, 1, 5_000, 4_000, 2_000, 900]
     ranges = [LogRange(partition, 10, 10 + span) for partition, span in enumerate(spans)]

@@ -22,7 +22,7 @@ from strandline import Event, metrics
 from strandline.clock import now_us
 from strandline.connect import Strandline
 from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unavailable, Unsupported
-from strandline.pipeline import purge_expired, quarantine, supervisor
+from strandline.pipeline import log_ranges, purge_expired, quarantine, supervisor
 from strandline.pipeline.log_ranges import LogPlanner
 from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
@@ -122,6 +122,26 @@ def test_once_carries_up_to_now_and_ends_with_the_strandline_above_it(url: str, 
     again = run(url, once=True, spark=spark)
     assert (again.actions, again.events) == (0, 0)
     assert s.log.newest() == newest, "a still log does not grow"
+
+
+@pytest.mark.req("J79")
+def test_on_a_local_master_there_are_no_more_tasks_than_run_at_once(
+    url: str, s: Strandline, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[int] = []
+    batch = Supervisor._batch
+
+    def counted(self: Supervisor, ranges: Any) -> None:
+        tasks.append(len(ranges))
+        batch(self, ranges)
+
+    monkeypatch.setattr(log_ranges, "TASK_RECORDS", 1)  # each range is a long one
+    monkeypatch.setattr(Supervisor, "_batch", counted)
+    for key in KEYS:
+        s.journal.append(key, [Event("Placed", 1)])
+    run(url, once=True, spark=spark)
+    assert stored(s) == {key: [1] for key in KEYS}
+    assert max(tasks) == spark.sparkContext.defaultParallelism == 2
 
 
 def test_the_first_batch_tells_how_far_it_is(url: str, s: Strandline, spark: Any, monkeypatch: Any) -> None:
