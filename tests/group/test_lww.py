@@ -266,6 +266,28 @@ def test_groups_run_on_it() -> None:
     assert seen(target)[0] == [(1, "bert", 1, None), (2, "new", None, None)]
 
 
+@pytest.mark.req("S30", "G54")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TRUNCATE seat", "DROP TABLE seat", "ALTER TABLE seat ADD d int", "CREATE INDEX ON seat (guest)",
+        "UPDATE seat SET row = 2 WHERE hall = 'h' AND row = 1",
+        "UPDATE seat SET hall = 'x', n = 2 WHERE hall = 'h' AND row = 1",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_undone_is_refused(text: str) -> None:
+    name = uuid4().hex
+    lww(name).create(TABLE)
+    with strandline.connect("memory:") as s:
+        groups = s.groups(targets={"shop": f"lww:{name}"})
+        g = Group("no")
+        g.statement("x", text, target="shop")
+        with pytest.raises(InvalidGroup) as refused:
+            groups.submit(g)
+        assert refused.value.code in {"statement_kind", "not_invertible"}
+        assert not groups.list().groups
+
+
 @pytest.mark.req("G87")
 def test_the_clock_of_a_processor_is_that_of_its_connection() -> None:
     name, clock = uuid4().hex, FakeClock()
