@@ -6,12 +6,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
+import psutil
+import psycopg
 import pytest
+from pyarrow.parquet import ParquetFile
 from tests.acceptance.cli_call import COMMAND
+from tests.reconcile.planting import KEYS as HISTORY
+from tests.reconcile.planting import Hand, history
 
 import strandline
 from strandline import Event
@@ -21,9 +27,12 @@ from strandline.servers.java import SHORT
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import free_port
 from strandline.servers.spark import SparkCluster
+from strandline.store.archived_events import event_rows
 from strandline.store.scans import look_at
+from strandline.store.tag_view import TAG_VIEW
 
 KEYS = [f"order|{number}" for number in range(40)]
+PLANTED = HISTORY[12]
 
 # In a process of its own: a process has one session, and that of the other tests is local.
 CARRY = """
@@ -36,6 +45,18 @@ signal.signal(signal.SIGTERM, lambda *_: stop.set())
 url, settings, master, conf = orjson.loads(sys.argv[1])
 spark = session.start(master, conf=conf)
 print(run(url, spark=spark, stop=stop, once=len(sys.argv) > 2, **settings).events, flush=True)
+"""
+
+COMPARE_AND_ARCHIVE = """
+import sys
+import orjson
+from strandline.pipeline import archive, reconcile, session
+url, master, conf, folder, line = orjson.loads(sys.argv[1])
+spark = session.start(master, conf=conf)
+found = reconcile(url, spark=spark)
+print(orjson.dumps([found.events, [(each.kind, each.key) for each in found.findings]]).decode(), flush=True)
+sys.stdin.readline()
+print(archive(url, folder, line, spark=spark).events, flush=True)
 """
 
 
@@ -100,6 +121,67 @@ def test_the_pipeline_goes_on_with_whatever_workers_there_are(
             assert [cells[0] for cells in rows] == list(range(1, 31))
     # What a killed task had committed counts for nobody: it says 0 when it is done again.
     assert 0 < int(said.read_text().splitlines()[-1]) <= 30 * len(KEYS)
+
+
+@contextmanager
+def tasks_waiting(url: str) -> Iterator[None]:
+    """Let two tasks come to the rows of events, and stay there until this ends."""
+    with psycopg.connect(url) as locked, psycopg.connect(url, autocommit=True) as seeing:
+        (schema,) = locked.execute(
+            "SELECT relnamespace::regnamespace FROM pg_class WHERE relname = 'journal'"
+        ).fetchone() or ("",)
+        locked.execute(f"LOCK TABLE {schema}.journal IN ACCESS EXCLUSIVE MODE")
+        waiting = "SELECT count(*) FROM pg_locks WHERE relation = %s::regclass AND NOT granted"
+        until(lambda: (seeing.execute(waiting, (f"{schema}.journal",)).fetchone() or (0,))[0] >= 2, "two tasks wait")
+        yield
+
+
+def executor_of(cluster: SparkCluster, number: int) -> psutil.Process:
+    """The executor that a worker runs for the one program that there is."""
+    (found,) = (
+        each for each in psutil.Process(cluster._workers[number].pid).children(recursive=True)
+        if any("CoarseGrainedExecutorBackend" in word for word in each.cmdline())
+    )  # fmt: skip
+    return found
+
+
+@pytest.mark.req("J116", "J119", "RR9")
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_one_executor_is_killed_while_a_store_is_compared_and_archived(
+    postgres: PostgresServer, spark_cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """The tasks that it had are given to others. Its worker lives, and starts another one."""
+    url, folder = postgres.database(), tmp_path / "archive"
+    quick = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), " ".join(SHORT))
+    with strandline.connect(url) as s:
+        history(s)
+        hand = Hand(s)
+        hand.remove(TAG_VIEW, hand.tag_row(PLANTED, 2))
+        events = [event for key in s.journal.keys("order") for event in s.journal.read(key)]
+        line = s.strandline()
+    older = {event for event in events if event.timestamp < line}
+    told = orjson.dumps([url, spark_cluster.url, {**spark_cluster.conf, **quick}, str(folder), line]).decode()
+    words = [sys.executable, "-c", COMPARE_AND_ARCHIVE, told]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        try:
+            with tasks_waiting(url):
+                executor_of(spark_cluster, 0).kill()
+            compared = orjson.loads(program.stdout.readline())
+            assert compared == [len(events), [["tag_missing", PLANTED]]]
+            program.stdin.write("\n")
+            program.stdin.flush()
+            until(lambda: list(folder.glob("new-*/_temporary")), "files are written")
+            executor_of(spark_cluster, 1).kill()
+            assert int(program.stdout.readline()) == len(older)
+            assert program.wait(60) == 0
+        finally:
+            program.kill()
+    files = [ParquetFile(path).read() for path in folder.rglob("*.parquet")]
+    assert {row.event for file in files for row in event_rows(file)} == older
 
 
 def on_the_command_line(master: str, conf_folder: Path, url: str) -> subprocess.Popen[str]:
