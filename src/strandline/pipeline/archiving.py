@@ -36,12 +36,14 @@ from strandline.pipeline.target import JournalRef
 from strandline.pipeline.task import uncollected
 from strandline.points import reached
 from strandline.query.times import time_us
-from strandline.reconcile.tallies import DAY_US, item_of, signed, text_number
+from strandline.reconcile.event_columns import EventColumns, archive_digest
+from strandline.reconcile.tallies import DAY_US, signed
 from strandline.rows import life_of
 from strandline.store.archive_files import NEW, ArchivedFile, Manifest, move_in, opened, write_manifest
 from strandline.store.archived_events import event_rows
 from strandline.values.events import EPOCH, EventRow
 from strandline.values.keys import SLICES
+from strandline.values.payloads import JSON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -371,17 +373,18 @@ def _tallied(
     """Counts, bytes and digests of a part, by entity type and month."""
 
     def made() -> Iterator[pa.RecordBatch]:
+        partitions = target.open().store.settings.partitions
         sums: dict[FileGroup, list[int]] = {}
         for number in _numbers(batches):
             for page in _pages(target, parts[number]):
-                for row in page:
-                    into = sums.setdefault((row.entity_type, month_of(row.timestamp)), [0, 0, 0, 0])
-                    if row.event_of(life_of(row.key, row.life)).damaged:
-                        into[3] += 1
-                        continue
-                    into[0] += 1
-                    into[1] += len(row.body)
-                    into[2] += item_of(text_number(row.key), row.life, row.seq_nr, row.digest)
+                whole, damaged = _divided(page, partitions)
+                for group, some in _by_group(whole):
+                    into = sums.setdefault(group, [0, 0, 0, 0])
+                    into[0] += len(some)
+                    into[1] += sum([len(row.body) for row in some])
+                    into[2] += archive_digest(some)
+                for group, some in _by_group(damaged):
+                    sums.setdefault(group, [0, 0, 0, 0])[3] += len(some)
         rows = [
             (*group, events, size, signed(digest), damaged) for group, (events, size, digest, damaged) in sums.items()
         ]
@@ -391,6 +394,28 @@ def _tallied(
         )
 
     return _crossing(made)
+
+
+def _divided(page: list[EventRow], partitions: int) -> tuple[list[EventRow], list[EventRow]]:
+    """Return the events that can be read, and those that are damaged."""
+    columns = EventColumns.of(page, partitions)
+    if columns is not None and bool((columns.fixed["form"] <= JSON).all()):
+        return page, []
+    whole, damaged = list[EventRow](), list[EventRow]()
+    for row in page:
+        (damaged if row.event_of(life_of(row.key, row.life)).damaged else whole).append(row)
+    return whole, damaged
+
+
+def _by_group(page: list[EventRow]) -> Iterator[tuple[FileGroup, list[EventRow]]]:
+    """Yield the events of each entity type and month: mostly all are of one."""
+    groups: dict[FileGroup, list[EventRow]] = {}
+    if page and len({(row.entity_type, row.timestamp // DAY_US) for row in page}) == 1:
+        groups[page[0].entity_type, month_of(page[0].timestamp)] = page
+    else:
+        for row in page:
+            groups.setdefault((row.entity_type, month_of(row.timestamp)), []).append(row)
+    return iter(groups.items())
 
 
 def month_of(timestamp: int) -> str:
@@ -409,9 +434,10 @@ def _events(
     """The events of a part as columns, with the folder that each belongs to."""
 
     def made() -> Iterator[pa.RecordBatch]:
+        partitions = target.open().store.settings.partitions
         for number in _numbers(batches):
             for page in _pages(target, parts[number]):
-                rows = [row for row in page if not row.event_of(life_of(row.key, row.life)).damaged]
+                rows, _ = _divided(page, partitions)
                 if rows:
                     yield event_columns(rows, widths)
 
@@ -454,16 +480,18 @@ def _checked(folder: str, paths: list[str], batches: Iterator[pa.RecordBatch]) -
             first, last = SLICES, -1
             with ParquetFile(Path(folder) / paths[number]) as file:
                 for batch in file.iter_batches(batch_size=2000):
-                    for event, stored in zip(event_rows(batch), batch.column("digest").to_pylist(), strict=True):
-                        if event.digest != stored:
+                    rows = event_rows(batch)
+                    for row, stored in zip(rows, batch.column("digest").to_pylist(), strict=True):
+                        if row.digest != stored:
                             raise Corrupt(
-                                f"event {event.seq_nr} of {event.key} was not archived as it is", code="digest",
-                                hint="see that the disk is well, then run it again", key=event.key,
+                                f"event {row.seq_nr} of {row.key} was not archived as it is", code="digest",
+                                hint="see that the disk is well, then run it again", key=row.key,
                             )  # fmt: skip
-                        events += 1
-                        digest += item_of(text_number(event.key), event.life, event.seq_nr, event.digest)
-                        entity_type, month = event.entity_type, month_of(event.timestamp)
-                        first, last = min(first, event.slice), max(last, event.slice)
+                    events += len(rows)
+                    digest += archive_digest(rows)
+                    entity_type, month = rows[-1].entity_type, month_of(rows[-1].timestamp)
+                    slices = [row.slice for row in rows]
+                    first, last = min(first, *slices), max(last, *slices)
             values = [number, events, signed(digest), entity_type, month, first, last]
             schema = pa.schema([("file", pa.int64()), ("events", pa.int64()), ("digest", pa.int64()), *_PLACE])
             yield pa.RecordBatch.from_arrays(

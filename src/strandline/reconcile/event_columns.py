@@ -116,6 +116,15 @@ class EventColumns:
             yield CellSum(check, place % SLICES, place // SLICES if by_day else None, count, total, found)
 
 
+def archive_digest(rows: Sequence[EventRow]) -> int:
+    """Return the sum of the items of events in an archive: key, life, number and digest of each."""
+    if not rows:
+        return 0
+    keys, lives, _, seq_nrs, _, _, _, _, _, _, digests = zip(*rows, strict=True)
+    numbers = [np.array(column, np.int64) for column in (lives, seq_nrs, digests)]
+    return int(mixed(np.array(list(map(text_number, keys)), np.uint64), *numbers).sum())
+
+
 def mixed(*columns: Any) -> Any:
     """Return the items of rows: `tallies.item_of`, column by column."""
     with np.errstate(over="ignore"):
