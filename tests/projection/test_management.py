@@ -345,7 +345,7 @@ def test_what_an_epoch_has_left_goes_with_the_next_deletion(s: Strandline, table
             return len(tx.rows("keys_above", (row.id, row.epoch - 1, 0, 1023, -1)))
 
     assert left()
-    sum(offsets.forget(row, row.line))
+    next(iter(offsets.forget(row, row.line)))  # its first step
     assert not left()
     offsets.close()
     run_to_the_end(s, table)
