@@ -7,6 +7,8 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 CLASSES := .venv/.classes
 BROWSER := .venv/.browser
+COMPILED := .venv/.compiled
+unexport PYTHONDONTWRITEBYTECODE # else every lane, and hundreds of processes, would compile the tests anew
 
 .PHONY: help setup demo pictures prepared test soak faults check bench servers conformance audit release lock clean
 
@@ -56,11 +58,16 @@ $(BROWSER):
 			|| { tail -3 $@.log; echo "Without Chromium the tests of the console cannot run"; }; \
 	else echo "Without Chromium the tests of the console cannot run; on Debian: apt-get install chromium"; fi
 
+# Once, beside the browser, and not in each lane: to find the tests is to compile them.
+$(COMPILED): $(STAMP)
+	@$(BIN)/python -m compileall -q -j 0 src
+	@$(BIN)/pytest --collect-only -qq >/dev/null || true # what is wrong with a test is said when it is run
+	@touch $@
+
 prepared:
-	@$(MAKE) --no-print-directory --jobs 2 $(CLASSES) $(BROWSER)
+	@$(MAKE) --no-print-directory --jobs 2 $(CLASSES) $(BROWSER) $(COMPILED)
 
 test: prepared
-	@$(BIN)/python -m compileall -q -j 0 src # once, not in each of hundreds of processes
 	@$(BIN)/pytest -n $(LANES) --durations 20 $(ARGS) || $(BIN)/python tools/again.py $$?
 
 pictures: $(STAMP) $(BROWSER)
