@@ -48,6 +48,7 @@ KEYS_KEPT: Final = 256
 GROUPS_KEPT: Final = 4
 FOOTERS_KEPT: Final = 256
 PAGE: Final = 2000
+PAGE_BYTES: Final = 8 * 2**20
 BATCH: Final = 64 * 1024
 ORDER_BYTES: Final = 64 * 2**20
 """So many bytes of events, about, are put into order at a time."""
@@ -473,10 +474,18 @@ def _present(manifest: Manifest, file: ArchivedFile) -> ArchivedFile | None:
 
 
 def _read(opened: ParquetFile, slices: tuple[int, int], after: int, to: int) -> Iterator[list[EventRow]]:
+    import pyarrow as pa
+
+    chosen: list[Any] = []
     with opened:
         for batch in opened.iter_batches(batch_size=PAGE):
-            if rows := event_rows(batch.filter(_chosen(batch, slices, after, to))):
-                yield rows
+            chosen.append(batch.filter(_chosen(batch, slices, after, to)))
+            # Few of a batch may be of these slices: a page of them is worth its own costs.
+            if sum(map(len, chosen)) >= PAGE or sum([one.nbytes for one in chosen]) >= PAGE_BYTES:
+                yield event_rows(pa.Table.from_batches(chosen))
+                chosen = []
+    if rows := event_rows(pa.Table.from_batches(chosen)) if chosen else []:
+        yield rows
 
 
 def _chosen(batch: Any, slices: tuple[int, int], after: int, to: int) -> Any:
