@@ -110,9 +110,9 @@ def test_broker_killed(broker: KafkaServer, tmp_path: Path, times: int) -> None:
         assert isinstance(away.value, Unavailable)
         done = sum(writer.done for writer in writers)
         broker.start()
-        other = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        other.produce(beside, b"it is back, for whoever comes new")
-        assert other.flush(60) == 0
+        with Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0}) as other:
+            other.produce(beside, b"it is back, for whoever comes new")
+            assert other.flush(60) == 0
         back = time.monotonic()
         while sum(writer.done for writer in writers) == done:
             assert time.monotonic() - back < 5

@@ -95,6 +95,7 @@ def test_foreign_records_come_as_they_are(kafka: KafkaServer, topic: str, log: K
     other.produce(topic, b"twice", b"who", P, headers=[("strandline", header), ("strandline", header)])
     other.produce(topic, b"traced", KEY.encode(), P, headers=[("trace", b"1"), ("strandline", header)])
     assert other.flush(30) == 0
+    other.close()
     assert [record[3:6] for record in everything(log, P)] == [
         ("who", None, b"no header"),
         ("who", None, b"another's"),
@@ -121,6 +122,7 @@ def test_holes_that_transactions_leave(kafka: KafkaServer, topic: str, log: Kafk
         writer.begin_transaction()
         writer.produce(topic, b"%d" % number, b"who", P)
         writer.commit_transaction(30)
+    writer.close()
     deadline = time.monotonic() + 30
     while log.newest()[P] != 5:  # the last marker comes after the answer to the commit
         assert time.monotonic() < deadline
@@ -147,6 +149,7 @@ def test_an_open_transaction_of_another_holds_up_nobody(kafka: KafkaServer, topi
     log.append([draft_of(KEY)])
     assert [record.key for record in log.read(P, after=-1).records] == ["who", KEY]
     writer.abort_transaction(30)
+    writer.close()
     assert [record.key for record in log.read(P, after=-1).records] == ["who", KEY]
 
 

@@ -184,18 +184,23 @@ class KafkaLog:
         self, partition: int, key: str | None, header: bytes | None, value: bytes | None, answered: Answered
     ) -> None:
         self._check()
-        producer = self._producer
-        if producer is None:
-            raise closed("this log")
         headers = None if header is None else [(HEADER, header)]
         told = partial(self._delivered, answered, key, header)
         written = None if key is None else key.encode()
         try:
-            producer.produce(self._topic, value, written, partition, on_delivery=told, headers=headers)
+            self._writer.produce(self._topic, value, written, partition, on_delivery=told, headers=headers)
         except BufferError:
             raise overloaded() from None
         except KafkaException as exception:
             raise self._translated(exception.args[0], "append") from exception
+
+    @property
+    def _writer(self) -> Producer:
+        """The producer; to be asked, not to be kept: an error would hold it."""
+        producer = self._producer
+        if producer is None:
+            raise closed("this log")
+        return producer
 
     def _delivered(
         self, answered: Answered, key: str | None, header: bytes | None, error: KafkaError | None, message: Message
