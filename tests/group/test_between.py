@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread, current_thread, main_thread
+from threading import Event, Thread, Timer, current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -192,6 +192,81 @@ def test_what_comes_while_a_group_that_was_put_aside_begins_anew(
     assert came == [news]
     assert groups.get("g").state == ("aborted" if news == "cancel" else "committed")
     assert sent == (["x"] if news == "cancel" else ["x", "x", "y"])
+
+
+@pytest.mark.req("G47", "G75", "S49")
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_target_that_another_group_found_away_is_waited_for(world: World, fails: bool) -> None:
+    """Whoever found it so: one group waits, the other one has changed something, is undone, and that waits, too."""
+    lost, back, begun = Event(), Event(), Event()
+
+    def off(message: Any) -> dict[str, Any]:
+        begun.set()
+        assert lost.wait(20)
+        Timer(0.3, back.set).start()
+        return {"value": not fails}
+
+    world.handlers["off"] = off
+    groups = world.groups(retries=1)
+    a, b = Group("a"), Group("b")
+    update(a, "x", 1, 1)
+    update(b, "x", 2, 1)
+    b.empty("e", depends_on=["x"], checks=[ask("off")])
+    update(b, "y", 3, 1, depends_on=["e"], undo=Handler("off"))
+    for g in (b, a):
+        groups.submit(g)
+    target: Any = groups.targets.target("shop")
+    real, fence, sent, fenced = target.run_segment, target.raise_fence, list[str](), list[int]()
+
+    def moody(owner: Any, segment: Any, *more: Any) -> Any:
+        if segment.id.group == "a":
+            assert begun.wait(20)
+            sent.append("a")
+            if len(sent) == 1:
+                raise away()
+        return real(owner, segment, *more)
+
+    def raised(owner: Any, number: int) -> None:
+        fenced.append(number)
+        if len(fenced) > 1:
+            lost.set()
+            assert back.wait(20)
+        fence(owner, number)
+
+    target.run_segment, target.raise_fence = moody, raised
+    run_until_idle(groups)
+    assert [groups.get(id_).state for id_ in ("a", "b")] == ["committed", "rolled_back"]
+    assert groups.get("b").reason == ("check_false" if fails else "statement")
+    assert world.accounts() == [(1, "anna", 101), *ACCOUNTS[1:]]
+
+
+@pytest.mark.req("G75", "G72", "S49")
+def test_a_log_that_is_away_when_a_group_that_was_put_aside_begins_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where target and log are one server."""
+    groups = world.groups()
+    g = Group("g")
+    update(g, "x", 1, 1)
+    groups.submit(g)
+    target: Any = groups.targets.target("shop")
+    real, load, fails = target.run_segment, Turn.load, [away(), away(), away()]
+
+    def moody(*given: Any) -> Any:
+        if len(fails) == 3:
+            raise fails.pop()
+        return real(*given)
+
+    def loaded(self: Turn, id_: str) -> Any:
+        if fails:
+            raise fails.pop()
+        return load(self, id_)
+
+    target.run_segment = moody
+    monkeypatch.setattr(Turn, "load", loaded)
+    run_until_idle(groups)
+    assert groups.get("g").state == "committed"
+    assert "Stuck" not in [type_ for type_, _, _ in groups.history("g")]
 
 
 @pytest.mark.req("G75", "G72", "G47")

@@ -177,8 +177,8 @@ class Drive:
         self.go_on()
 
     def _begin(self) -> None:
-        if self.aside:
-            self._begin_again()
+        if self.aside and not self._has_begun_again():
+            return  # its processor begins it once more
         if self._began is None or not self.history.started:
             self._began = time.monotonic()
         self._wake = None
@@ -190,14 +190,20 @@ class Drive:
                 self.add("Started", started)
         reached("group.started")
 
-    def _begin_again(self) -> None:
+    def _has_begun_again(self) -> bool:
         """Go on with a group that was put aside. One whose start is not in the log begins anew, for its target may be
-        another database now."""
-        history = None if self.history.is_start_logged else self._loaded()
+        another database now. Return false if the log is away: it stays aside."""
+        try:
+            history = None if self.history.is_start_logged else self._loaded()
+        except Unavailable as error:
+            if not error.retryable:
+                raise
+            return False
         with self.lock:
             self.aside, self.begun = False, True
             if history is not None and not self.history.cancelled:
                 self._use(history)
+        return True
 
     def cancel(self) -> None:
         """Let the group fail, because somebody wants it undone; that is durable when this returns."""

@@ -32,6 +32,7 @@ from strandline.group.target import (
     NotUndone,
     OnConflict,
     Owner,
+    Ran,
     RowConflict,
     Rows,
     Segment,
@@ -82,6 +83,13 @@ class Execution:
         stay."""
         self._cells_lock = Lock()
 
+    def _opened(self, target: str | None) -> OpenTarget:
+        """Return a target; `Unavailable.away` while it is not there, whoever found that."""
+        found = self._targets.get(target or "")
+        if found is None:
+            raise Unavailable(f"target {target} is away", code="away", hint="nothing to do: it is tried again")
+        return found
+
     def step_id(self, step: str) -> StepId:
         return StepId(self._history.id, self._history.life, self._history.hash, step)
 
@@ -103,11 +111,15 @@ class Execution:
 
     def executed_together(self, run: SegmentRun, target: str) -> Events:
         """Execute a segment in one transaction; the events that tell of it. `Stopped` if the group has failed."""
-        opened = self._targets[target]
         self._intend(self._plan.step(run.at))
         reached("step.before")
         segment = run.segment(self._lease.fence)
-        ran = self._called(lambda: cast(SqlTarget, opened.target).run_segment(opened.owner, segment, run))
+
+        def sent() -> Ran | Failed:
+            opened = self._opened(target)
+            return cast(SqlTarget, opened.target).run_segment(opened.owner, segment, run)
+
+        ran = self._called(sent)
         reached("step.done")
         if ran.again:
             run.repeated(ran.done)
@@ -137,11 +149,11 @@ class Execution:
     def _query(self, one: Planned, values: Mapping[str, Any]) -> Done | Failed:
         if one.plan is None:
             raise TypeError(one)
-        found = self._targets[one.target or ""].target.query(one.plan, values, self.limits(one))
+        found = self._opened(one.target).target.query(one.plan, values, self.limits(one))
         return Done(0, found) if isinstance(found, Rows) else found
 
     def _write(self, one: Planned, values: Mapping[str, Any]) -> Done | Failed:
-        cells = cast(CellTarget, self._targets[one.target or ""].target)  # isinstance of a protocol takes long
+        cells = cast(CellTarget, self._opened(one.target).target)  # isinstance of a protocol takes long
         step = segment_step(one, values, self.limits(one))._replace(each=each_of(self._history, one))
         ahead_s = self._settings.clock_ahead_max_s
         return cell_steps.write(cells, step, self._record, self._times, self._called, ahead_s)
@@ -154,7 +166,7 @@ class Execution:
 
     def has_run(self, segment: str) -> bool:
         """Find out whether a segment of an SQL target ran. One that did not never will."""
-        opened = self._targets[self._plan.target_of(segment) or ""]
+        opened = self._opened(self._plan.target_of(segment))
         self._lease.check()
         never = cast(SqlTarget, opened.target).void(opened.owner, self.step_id(segment), self._lease.fence)
         reached("void.done")
@@ -166,7 +178,7 @@ class Execution:
         left = (name for name in self._plan.segments.steps[segment] if name in undo and undo[name].state != "undone")
         steps = [self._plan.step(name) for name in left]
         told = {one.name: self._history.undo[one.name].how for one in steps}
-        opened = self._targets[steps[0].target or ""]
+        opened = self._opened(steps[0].target)
         on_conflict = cast(OnConflict, self._plan.group.on_conflict or self._settings.on_conflict)
         self._lease.check()
         if opened.target.dialect == "cassandra":
@@ -193,7 +205,9 @@ class Execution:
 
     def _rows_written(self, one: Planned, target: CellTarget) -> dict[int, list[RowState]]:
         """Return what the group did on a step's target, under whatever name, by the timestamp of each write."""
-        history, places = self._history, {name: opened.owner.identity for name, opened in self._targets.items()}
+        history = self._history
+        cells = {one.target or "" for one in self._plan.steps.values() if one.writes and one.sql_target is None}
+        places = {name: self._opened(name).owner.identity for name in cells}
         stay = frozenset(name for name, undo in history.undo.items() if undo.how == "accept_current")
         place = places[one.target or ""]
         with self._cells_lock:
@@ -202,7 +216,7 @@ class Execution:
                     name: segment_step(other, {}, self.limits(other))
                     for name, other in self._plan.steps.items()
                     if other.undo == "automatic" and other.plan is not None and other.writes and name not in stay
-                    and places[other.target or ""] == place
+                    and places.get(other.target or "") == place
                 }  # fmt: skip
                 found = self._cells.setdefault((place, stay), {})
                 for row in target.rows_written(cell_steps.wrote(history, steps)):

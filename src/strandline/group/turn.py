@@ -495,7 +495,9 @@ class Turn:
 
         A target that is away is waited for, if a group needs it.
         """
-        if self._line.at_rest or self._line.ready or self._untaken or any(map(self._lacks_target, self._held_up)):
+        if self._line.at_rest or self._line.ready or self._untaken:
+            return False
+        if any(one.aside or self._lacks_target(one) for one in self._held_up):
             return False
         if self._done or any(one.running for one in self._open.values()):
             return False
