@@ -533,6 +533,33 @@ def test_a_target_without_transactions_that_goes_away_later(
     assert seats.rows() == (seats.before if changed else [seats.before[0], (2, "g", None), seats.before[2]])
 
 
+@pytest.mark.req("G47", "G53", "S28", "S49")
+def test_an_undo_that_was_interrupted_at_its_first_question_puts_all_back(
+    seats: Seats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target goes away while it is asked what a removal covers."""
+    real, asked = seats.target.kinds, list[Any]()
+
+    def moody(table: Any) -> Any:
+        asked.append(table)
+        if len(asked) == 1:
+            raise Unavailable("it is away", code="away", hint="")
+        return real(table)
+
+    monkeypatch.setattr(seats.target, "kinds", moody)
+    groups = seats.groups()
+    g = Group("g")
+    guest(g, "x", 1, "g")
+    for name, needs in (("once", "x"), ("twice", "once")):
+        g.delete(name, "DELETE FROM seat WHERE id = 1", target="shop", depends_on=[needs])
+    g.empty("last", depends_on=["twice"], success="1 = 2")
+    groups.submit(g)
+    groups.processor().run_until_idle()
+    assert groups.get("g").state == "rolled_back"
+    assert len(asked) > 1
+    assert seats.rows() == seats.before
+
+
 @pytest.mark.req("G43", "S39", "S43", "S44", "RG5")
 @pytest.mark.parametrize("how", ["fails", "cancel", "deadline"])
 def test_a_write_in_flight_without_transactions_is_put_back(

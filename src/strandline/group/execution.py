@@ -218,10 +218,11 @@ class Execution:
                     if other.undo == "automatic" and other.plan is not None and other.writes and name not in stay
                     and places.get(other.target or "") == place
                 }  # fmt: skip
-                found = self._cells.setdefault((place, stay), {})
+                found: dict[int, list[RowState]] = {}
                 for row in target.rows_written(cell_steps.wrote(history, steps)):
                     for timestamp in row.writes:
                         found.setdefault(timestamp, []).append(row)
+                self._cells[place, stay] = found
             return self._cells[place, stay]
 
     def _over(self, one: Planned, time_: int) -> int:
