@@ -3,6 +3,7 @@
 A file begins with what it is about. Each section begins with a line that names it:
 
     -- step: 001_journal (sqlite)              a change of the schema (`sql/steps.py`), done in the order of names
+    -- step: 009_snapshot                      the same for all dialects, in PostgreSQL's types
     -- step: 011_event (sqlite, additive)      programs that do not know it go on working beside it
     -- name: put_journal (postgres)            a statement for one dialect
     -- name: page                              a statement for all dialects

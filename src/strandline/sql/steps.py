@@ -15,9 +15,10 @@ an older program makes new ones as the newest step has them. A step on them has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from strandline.errors import SchemaMismatch
 from strandline.fold import FOLD_VERSION, FoldRules
@@ -30,6 +31,14 @@ Kind = str
 REMEDY_UPGRADE = "strandline schema upgrade"
 REMEDY_PROGRAM = "use the strandline that wrote it, or a newer one"
 REMEDY_BACKUP = "restore a backup"
+
+_TYPES: Final = {
+    "bigint": "INTEGER", "integer": "INTEGER", "boolean": "INTEGER", "double precision": "REAL", "text": "TEXT",
+    "bytea": "BLOB",
+}  # fmt: skip
+"""PostgreSQL's types as SQLite has them."""
+_TYPED: Final = re.compile(rf"^( +\w+ )({'|'.join(_TYPES)})\b", re.MULTILINE)
+_TABLE_END: Final = re.compile(r"^\)(?: WITH \([^)]*\))?( \{rowless\})?;", re.MULTILINE)
 
 Columns = Mapping[str, set[tuple[object, ...]]]
 """By table, its columns: each with its name, and whatever else a back-end compares of it."""
@@ -71,7 +80,19 @@ def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | 
 def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple[SchemaStep, ...]:
     """Return the steps that a package keeps in a folder, in order: those for all dialects, and those for this one."""
     found = [one for one in sections(package, folder).values() if one.kind == "step" and one.dialect in {None, dialect}]
-    return tuple(SchemaStep(one.name, one.text, one.additive) for one in sorted(found, key=lambda one: one.name))
+    found.sort(key=lambda one: one.name)
+    return tuple(SchemaStep(one.name, _read(one.text, one.dialect, dialect), one.additive) for one in found)
+
+
+def _read(script: str, written_for: str | None, dialect: Dialect | None) -> str:
+    """Return a step as a dialect reads it. One for both has PostgreSQL's types, and `{rowless}` behind the tables that
+    are WITHOUT ROWID in SQLite."""
+    if written_for is not None or dialect is None:
+        return script
+    if dialect == "postgres":
+        return script.replace(" {rowless}", "")
+    script = _TYPED.sub(lambda found: found[1] + _TYPES[found[2]], script.replace(" {by_bytes}", ""))
+    return _TABLE_END.sub(lambda found: ") STRICT, WITHOUT ROWID;" if found[1] else ") STRICT;", script)
 
 
 def missing_steps(kind: Kind, done: Sequence[StepDone], steps: Sequence[SchemaStep]) -> list[SchemaStep]:

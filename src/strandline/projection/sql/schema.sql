@@ -1,6 +1,6 @@
 -- The tables of projections.
 
--- step: 001_projection (postgres)
+-- step: 001_projection
 -- Projections, a row for each generation. `fence` is the largest that any of its ranges ever had. `revisions` are those of
 -- the store's pointers when the epoch began, as a JSON list: rows that were put back before are read in their places.
 CREATE TABLE {schema}.projection (
@@ -27,7 +27,7 @@ CREATE TABLE {schema}.projection_host (
     lease_us bigint NOT NULL,
     since bigint NOT NULL,
     PRIMARY KEY (projection, host)
-);
+) {rowless};
 -- Ranges of slices. Those of an epoch cover all slices at all times. `saves` grows with every save.
 CREATE TABLE {schema}.projection_range (
     projection text {by_bytes} NOT NULL,
@@ -45,7 +45,7 @@ CREATE TABLE {schema}.projection_range (
     restarts bigint NOT NULL,
     counts text {by_bytes} NOT NULL,
     PRIMARY KEY (projection, epoch, lo)
-);
+) {rowless};
 -- Rich offsets: the last event done of each key. A row with an empty key is that of a slice: its position.
 CREATE TABLE {schema}.projection_offset (
     projection text {by_bytes} NOT NULL,
@@ -57,7 +57,7 @@ CREATE TABLE {schema}.projection_offset (
     timestamp bigint NOT NULL,
     parked bigint,
     PRIMARY KEY (projection, epoch, slice, key)
-);
+) {rowless};
 -- The keys that wait, found without the others.
 CREATE INDEX projection_offset_parked ON {schema}.projection_offset (projection, epoch, key) WHERE parked IS NOT NULL;
 -- What the owner of a range is asked to do.
@@ -87,7 +87,7 @@ CREATE TABLE {schema}.projection_dead_letter (
     message text {by_bytes} NOT NULL,
     reason text {by_bytes} NOT NULL,
     PRIMARY KEY (projection, key, life, seq_nr)
-);
+) {rowless};
 -- Events that were put back behind a projection, and that an operator handed over or discarded.
 CREATE TABLE {schema}.projection_settled (
     projection text {by_bytes} NOT NULL,
@@ -95,98 +95,4 @@ CREATE TABLE {schema}.projection_settled (
     life bigint NOT NULL,
     seq_nr bigint NOT NULL,
     PRIMARY KEY (projection, key, life, seq_nr)
-);
-
--- step: 001_projection (sqlite)
-CREATE TABLE projection (
-    id TEXT PRIMARY KEY,
-    name TEXT NOT NULL,
-    generation INTEGER NOT NULL,
-    state TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    source TEXT NOT NULL,
-    start INTEGER NOT NULL,
-    line INTEGER NOT NULL,
-    paused INTEGER NOT NULL,
-    target_ranges INTEGER,
-    fence INTEGER NOT NULL,
-    history_id TEXT NOT NULL,
-    revisions TEXT NOT NULL,
-    UNIQUE (name, generation)
-) STRICT;
--- Who runs a projection, when it last said so, how long it lives after that, and since when it runs it (µs).
-CREATE TABLE projection_host (
-    projection TEXT NOT NULL,
-    host TEXT NOT NULL,
-    beat INTEGER NOT NULL,
-    lease_us INTEGER NOT NULL,
-    since INTEGER NOT NULL,
-    PRIMARY KEY (projection, host)
-) STRICT, WITHOUT ROWID;
--- Ranges of slices. Those of an epoch cover all slices at all times. `saves` grows with every save.
-CREATE TABLE projection_range (
-    projection TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    lo INTEGER NOT NULL,
-    hi INTEGER NOT NULL,
-    fence INTEGER NOT NULL,
-    owner TEXT,
-    position INTEGER NOT NULL,
-    saves INTEGER NOT NULL,
-    unclean_claims INTEGER NOT NULL,
-    attempt TEXT,
-    failed TEXT,
-    retry_at INTEGER NOT NULL,
-    restarts INTEGER NOT NULL,
-    counts TEXT NOT NULL,
-    PRIMARY KEY (projection, epoch, lo)
-) STRICT, WITHOUT ROWID;
--- Rich offsets: the last event done of each key. A row with an empty key is that of a slice: its position.
-CREATE TABLE projection_offset (
-    projection TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    slice INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    parked INTEGER,
-    PRIMARY KEY (projection, epoch, slice, key)
-) STRICT, WITHOUT ROWID;
--- The keys that wait, found without the others.
-CREATE INDEX projection_offset_parked ON projection_offset (projection, epoch, key) WHERE parked IS NOT NULL;
--- What the owner of a range is asked to do.
-CREATE TABLE projection_request (
-    id TEXT PRIMARY KEY,
-    projection TEXT NOT NULL,
-    asked INTEGER NOT NULL,
-    verb TEXT NOT NULL,
-    slice INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    refused TEXT
-) STRICT;
--- Events that were not handled, without their payload: a purge must not leave one.
-CREATE TABLE projection_dead_letter (
-    projection TEXT NOT NULL,
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    slice INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    attempts INTEGER NOT NULL,
-    first_at INTEGER NOT NULL,
-    last_at INTEGER NOT NULL,
-    error_type TEXT NOT NULL,
-    message TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    PRIMARY KEY (projection, key, life, seq_nr)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE projection_settled (
-    projection TEXT NOT NULL,
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    PRIMARY KEY (projection, key, life, seq_nr)
-) STRICT, WITHOUT ROWID;
+) {rowless};

@@ -1,6 +1,6 @@
 -- Heads: what is known of each key; and keys whose last life has ended.
 
--- step: 003_metajournal (postgres)
+-- step: 003_metajournal
 -- Heads. The segment of the key's hash is its slice. `remembered` is JSON; the digest is over all columns before
 -- it. What archiving moves is written without the rest, and stands behind it.
 CREATE TABLE IF NOT EXISTS {schema}.metajournal (
@@ -29,32 +29,7 @@ CREATE TABLE IF NOT EXISTS {schema}.metajournal (
 CREATE INDEX IF NOT EXISTS metajournal_by_expiry
 ON {schema}.metajournal (expire_at, key) WHERE expire_at IS NOT NULL;
 
--- step: 003_metajournal (sqlite)
-CREATE TABLE metajournal (
-    entity_type TEXT NOT NULL,
-    slice INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    delete_to INTEGER NOT NULL,
-    life INTEGER NOT NULL,
-    partition INTEGER NOT NULL,
-    log_offset INTEGER NOT NULL,
-    created INTEGER NOT NULL,
-    updated INTEGER NOT NULL,
-    expire_after_us INTEGER,
-    expire_at INTEGER,
-    segment_size INTEGER NOT NULL,
-    prev INTEGER NOT NULL,
-    removed_to INTEGER NOT NULL,
-    remembered TEXT NOT NULL,
-    digest INTEGER NOT NULL,
-    archive_life INTEGER,
-    archive_to INTEGER,
-    PRIMARY KEY (entity_type, slice, key)
-) STRICT;
-CREATE INDEX metajournal_by_expiry ON metajournal (expire_at, key) WHERE expire_at IS NOT NULL;
-
--- step: 006_ended (postgres)
+-- step: 006_ended
 -- The last life of each purged key, so that the next one has another number. Neither the key nor any data of it.
 CREATE TABLE IF NOT EXISTS {schema}.ended (
     slice integer NOT NULL,
@@ -64,18 +39,7 @@ CREATE TABLE IF NOT EXISTS {schema}.ended (
     log_offset bigint NOT NULL,
     digest bigint NOT NULL,
     PRIMARY KEY (slice, key_digest)
-);
-
--- step: 006_ended (sqlite)
-CREATE TABLE ended (
-    slice INTEGER NOT NULL,
-    key_digest BLOB NOT NULL,
-    life INTEGER NOT NULL,
-    partition INTEGER NOT NULL,
-    log_offset INTEGER NOT NULL,
-    digest INTEGER NOT NULL,
-    PRIMARY KEY (slice, key_digest)
-) STRICT, WITHOUT ROWID;
+) {rowless};
 
 -- name: entity_types
 -- Entity types that have a head, after one of them: one seek for each.

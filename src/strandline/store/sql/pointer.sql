@@ -1,7 +1,8 @@
 -- Pointers: how far each partition of the log is in the store.
 
--- step: 005_pointer (postgres)
--- How far each partition is in the store. All rows are made with the store: who writes a partition holds its row.
+-- step: 005_pointer
+-- How far each partition is in the store. In PostgreSQL all rows are made with the store, because who writes a partition
+-- holds its row; in a file a partition without a row has nothing in it yet.
 CREATE TABLE IF NOT EXISTS {schema}.pointer (
     partition integer NOT NULL PRIMARY KEY,
     log_offset bigint NOT NULL,
@@ -11,18 +12,6 @@ CREATE TABLE IF NOT EXISTS {schema}.pointer (
     revision bigint NOT NULL,
     digest bigint NOT NULL
 ) WITH (fillfactor = 10);
-
--- step: 005_pointer (sqlite)
--- How far each partition is in the store. A partition without a row has nothing in it yet.
-CREATE TABLE pointer (
-    partition INTEGER PRIMARY KEY,
-    log_offset INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    last_action_at INTEGER NOT NULL,
-    fence INTEGER NOT NULL,
-    revision INTEGER NOT NULL,
-    digest INTEGER NOT NULL
-) STRICT;
 
 -- name: lock_pointer
 -- How far a partition is; it stays so until the end of the transaction.

@@ -1,6 +1,6 @@
 -- Damaged bytes and foreign records that the pipeline set aside.
 
--- step: 007_quarantine (postgres)
+-- step: 007_quarantine
 -- Records that are not ours, and the bytes of damaged values, with the reason.
 CREATE TABLE IF NOT EXISTS {schema}.quarantine (
     partition integer NOT NULL,
@@ -18,23 +18,6 @@ CREATE TABLE IF NOT EXISTS {schema}.quarantine (
 );
 -- A purge takes the bytes of its life along.
 CREATE INDEX IF NOT EXISTS quarantine_by_life ON {schema}.quarantine (key, life) WHERE life IS NOT NULL;
-
--- step: 007_quarantine (sqlite)
-CREATE TABLE quarantine (
-    partition INTEGER NOT NULL,
-    log_offset INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    key TEXT,
-    reason TEXT NOT NULL,
-    header BLOB,
-    value BLOB,
-    life INTEGER,
-    first INTEGER,
-    last INTEGER,
-    digest INTEGER NOT NULL,
-    PRIMARY KEY (partition, log_offset)
-) STRICT;
-CREATE INDEX quarantine_by_life ON quarantine (key, life) WHERE life IS NOT NULL;
 
 -- name: purge_quarantine
 -- Remove the damaged bytes of a life.

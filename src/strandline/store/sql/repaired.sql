@@ -1,6 +1,6 @@
 -- Rows that a repair or a rebuild put back behind the pointer.
 
--- step: 013_repaired (postgres, additive)
+-- step: 013_repaired (additive)
 -- Rows that a repair or rebuild put back: a projection may have passed their places.
 CREATE TABLE IF NOT EXISTS {schema}.repaired (
     partition integer NOT NULL,
@@ -13,25 +13,9 @@ CREATE TABLE IF NOT EXISTS {schema}.repaired (
     tag_seq_nr bigint,
     digest bigint NOT NULL,
     PRIMARY KEY (partition, number)
-);
+) {rowless};
 
 CREATE INDEX IF NOT EXISTS repaired_by_key ON {schema}.repaired (key, life);
-
--- step: 013_repaired (sqlite, additive)
-CREATE TABLE repaired (
-    partition INTEGER NOT NULL,
-    number INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    tag TEXT,
-    tag_seq_nr INTEGER,
-    digest INTEGER NOT NULL,
-    PRIMARY KEY (partition, number)
-) STRICT, WITHOUT ROWID;
-
-CREATE INDEX repaired_by_key ON repaired (key, life);
 
 -- name: put_back
 -- Rows of a partition that were put back, by their numbers.

@@ -1,6 +1,6 @@
 -- Snapshots of keys.
 
--- step: 009_snapshot (postgres)
+-- step: 009_snapshot
 -- States that users saved.
 CREATE TABLE IF NOT EXISTS {schema}.snapshot (
     key text {by_bytes} NOT NULL,
@@ -12,18 +12,6 @@ CREATE TABLE IF NOT EXISTS {schema}.snapshot (
     digest bigint NOT NULL,
     PRIMARY KEY (key, life, seq_nr)
 );
-
--- step: 009_snapshot (sqlite)
-CREATE TABLE snapshot (
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    form INTEGER NOT NULL,
-    state BLOB NOT NULL,
-    digest INTEGER NOT NULL,
-    PRIMARY KEY (key, life, seq_nr)
-) STRICT;
 
 -- name: last_snapshot
 -- Snapshots of a life, the newest first: from a number down to another.

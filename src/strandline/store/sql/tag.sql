@@ -1,6 +1,6 @@
 -- Events by tag: the view, and how many events of each tag a key has.
 
--- step: 012_tag_view (postgres)
+-- step: 012_tag_view
 -- Events by tag, in the order of TagRow. A key's numbers under a tag are unique; the index tells where its rows are.
 CREATE TABLE IF NOT EXISTS {schema}.tag_view (
     tag text {by_bytes} NOT NULL,
@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS {schema}.tag_view (
     body bytea NOT NULL,
     digest bigint NOT NULL,
     PRIMARY KEY (tag, timestamp, key, seq_nr)
-);
+) {rowless};
 
 CREATE UNIQUE INDEX IF NOT EXISTS tag_view_by_key ON {schema}.tag_view (key, life, tag, tag_seq_nr);
 
@@ -32,42 +32,7 @@ CREATE TABLE IF NOT EXISTS {schema}.tag_progress (
     timestamp bigint NOT NULL,
     digest bigint NOT NULL,
     PRIMARY KEY (key, life, tag)
-) WITH (fillfactor = 70);
-
--- step: 012_tag_view (sqlite)
--- Events by tag, in the order of TagRow: clustered by place, because a query reads a tag from a place on.
--- A key's numbers under a tag are unique; the index tells where each of its rows is.
-CREATE TABLE tag_view (
-    tag TEXT NOT NULL,
-    bucket INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    tag_seq_nr INTEGER NOT NULL,
-    previous_timestamp INTEGER NOT NULL,
-    previous_seq_nr INTEGER NOT NULL,
-    row_digest INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    prev_seq_nr INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    digest INTEGER NOT NULL,
-    PRIMARY KEY (tag, timestamp, key, seq_nr)
-) STRICT, WITHOUT ROWID;
-
-CREATE UNIQUE INDEX tag_view_by_key ON tag_view (key, life, tag, tag_seq_nr);
-
--- How far each key is in the views of its tags.
-CREATE TABLE tag_progress (
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    tag TEXT NOT NULL,
-    first_seq_nr INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    tag_seq_nr INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    digest INTEGER NOT NULL,
-    PRIMARY KEY (key, life, tag)
-) STRICT, WITHOUT ROWID;
+) WITH (fillfactor = 70) {rowless};
 
 -- name: put_tag_view (postgres)
 -- Add rows to views of tags. The same row again changes nothing; one that says something else is a constraint error.

@@ -1,7 +1,7 @@
 -- Pages of notes.
 
--- step: 001_note (postgres)
--- Notes.
+-- step: 001_note
+-- Notes: one step for both dialects.
 CREATE TABLE IF NOT EXISTS {schema}.note_page (
     name text {by_bytes} NOT NULL PRIMARY KEY,
     number bigint,
@@ -11,17 +11,8 @@ CREATE TABLE IF NOT EXISTS {schema}.note_page (
     CHECK (number <> 13)
 );
 
--- step: 001_note (sqlite)
-CREATE TABLE note_page (
-    name TEXT NOT NULL PRIMARY KEY,
-    number INTEGER,
-    done INTEGER NOT NULL,
-    weight REAL NOT NULL,
-    body BLOB
-) STRICT;
-
 -- step: 002_by_number
--- Notes by number: one step for both dialects.
+-- Notes by number.
 CREATE INDEX IF NOT EXISTS note_by_number ON {schema}.note_page (number);
 
 -- name: add

@@ -1,6 +1,6 @@
 -- Events by the day.
 
--- step: 001_made (postgres, additive)
+-- step: 001_made (additive)
 -- Events by day, and how many a life ever had.
 CREATE TABLE IF NOT EXISTS {schema}.made_day (
     day bigint NOT NULL,
@@ -22,28 +22,6 @@ CREATE TABLE IF NOT EXISTS {schema}.made_total (
     digest bigint NOT NULL,
     PRIMARY KEY (key, life)
 );
-
--- step: 001_made (sqlite, additive)
-CREATE TABLE made_day (
-    day INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    life INTEGER NOT NULL,
-    note TEXT,
-    digest INTEGER NOT NULL,
-    PRIMARY KEY (day, timestamp, key, seq_nr)
-) STRICT;
-CREATE INDEX made_day_by_key ON made_day (key, life, seq_nr);
-CREATE TABLE made_total (
-    key TEXT NOT NULL,
-    life INTEGER NOT NULL,
-    events INTEGER NOT NULL,
-    seq_nr INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    digest INTEGER NOT NULL,
-    PRIMARY KEY (key, life)
-) STRICT;
 
 -- name: made_of_day
 -- Events of a day, after a place, up to a time.
