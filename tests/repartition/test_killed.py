@@ -22,7 +22,7 @@ import json, sys
 from strandline.repartition import repartition
 from strandline.testing.points import kill_at
 kill_at(sys.argv[1])
-repartition(int(sys.argv[2]), sys.argv[3], lease_s=1, **json.loads(sys.argv[4]))
+repartition(int(sys.argv[2]), sys.argv[3], **{"lease_s": 1, **json.loads(sys.argv[4])})
 """
 BOTH_WAYS = ("repartition.begun", "repartition.paired")
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from strandline import Event, SchemaMismatch, Unsupported, connect
-from strandline.repartition import repartition, undo
+from strandline.repartition import POINTS, repartition, undo
 from strandline.testing import carry
 from tests.lanes import needs_servers
 from tests.pairings import pairing_of
 from tests.reconcile.planting import reconciled
 from tests.repartition.places import seq_nr
+from tests.repartition.test_killed import killed
 
 KEYS = [f"order|{number}" for number in range(12)]
 pytestmark = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
@@ -87,3 +88,42 @@ def test_a_topic_takes_records_again(request: pytest.FixtureRequest, tmp_path: P
             repartition(4, f"{other.log}-next", **other.where)
         assert told.value.code == "repartition"
         s.journal.append(KEYS[0], [Event("Paid")])
+
+
+@needs_servers
+@pytest.mark.req("J124")
+@pytest.mark.parametrize(
+    "point", [POINTS[3], *(pytest.param(each, marks=pytest.mark.soak) for each in (*POINTS[:3], *POINTS[4:]))]
+)
+def test_killed_anywhere_one_topic_holds(request: pytest.FixtureRequest, tmp_path: Path, point: str) -> None:
+    """As on SQL; but a read needs a record in the topic, too, so readers wait for the end of it as writers do."""
+    pair = pairing_of("kafka-postgres", request, tmp_path)
+    before, to = {**pair.where, "lease_s": 1.0}, f"{pair.log}-next"
+    with connect(**before, partitions=4) as s:
+        record(s, "first")
+        carry(s)
+        s.journal.append(KEYS[0], [Event("Paid")])
+        known = {key: [event.to_dict() for event in s.journal.read(key)] for key in KEYS}
+    killed(point, 12, to, before)
+    after = {**before, "log": to}
+    paired, other = (after, before) if point == "repartition.paired" else (before, after)
+    with connect(**paired) as s:
+        if point in POINTS[1:4]:
+            with pytest.raises(SchemaMismatch):
+                list(s.journal.read(KEYS[0]))
+            assert len(list(s.by_slices("order", 0, 1023))) >= len(KEYS)
+        else:
+            assert {key: [event.to_dict() for event in s.journal.read(key)] for key in KEYS} == known
+    if point not in POINTS[:3]:  # else it is not there yet
+        with pytest.raises(SchemaMismatch) as refused:
+            connect(**other)
+        assert refused.value.code == "log_replaced"
+    assert repartition(12, to, **before).done_before == (paired is after)
+    with connect(**after) as s:
+        assert {key: [event.to_dict() for event in s.journal.read(key)] for key in KEYS} == known
+        for key in KEYS:
+            again = s.journal.append(key, [Event("Placed", {"id": "first"}, tags=["blue"])], append_id="first")
+            assert again.duplicate
+        carry(s)
+        assert len(list(s.by_slices("order", 0, 1023))) == sum(map(len, known.values()))
+        assert reconciled(s).findings == []
