@@ -55,14 +55,10 @@ INSERT INTO work_{1}_state (journal, slot, id, status, fence, owner, start_date,
   retry_date, look_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
--- name: lapsed (postgres)
+-- name: lapsed
 -- Claims whose lease is to be looked at by now, the oldest first; those that somebody deals with are left out.
 SELECT id FROM {schema}.work_{1}_state WHERE journal = $1::bigint AND status = 'P' AND look_at <= $2::bigint
 ORDER BY look_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED;
-
--- name: lapsed (sqlite)
--- Claims whose lease is to be looked at by now, the oldest first.
-SELECT id FROM work_{1}_state WHERE journal = $1 AND status = 'P' AND look_at <= $2 ORDER BY look_at LIMIT $3;
 
 -- name: look_later (postgres)
 -- When to look at leases that heartbeats have moved.
