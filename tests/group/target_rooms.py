@@ -140,7 +140,7 @@ class Stage:
     def segment(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Segment:
         made = more.pop("plan", None) or self.plan(text)
         assert not made.problems, made.problems
-        assert made.invertible or more.get("undo") is False, made.obstacles
+        assert not made.obstacles or more.get("undo") is False, made.obstacles
         name = more.pop("step", f"s{len(self.segments)}")
         found = Segment(StepId("g", 1, "hash", name), (TargetStep(name, made, values or {}, **more),), self.fence)
         self.segments[name] = found

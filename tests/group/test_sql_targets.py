@@ -188,7 +188,7 @@ def test_undoing_an_insert_takes_no_rows_of_others_along(stage: Stage) -> None:
     stage.room.execute(
         "CREATE TABLE entry (id integer PRIMARY KEY, a integer REFERENCES account (id) ON DELETE CASCADE)"
     )
-    assert not stage.plan("DELETE FROM account WHERE id = 1").invertible
+    assert stage.plan("DELETE FROM account WHERE id = 1").obstacles
     stage.done("INSERT INTO account VALUES (4, 'd', 4)")
     stage.room.execute("INSERT INTO entry VALUES (1, 4)")
     assert isinstance(stage.undo(), NotUndone)

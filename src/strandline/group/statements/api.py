@@ -225,10 +225,6 @@ class Plan(NamedTuple):
     """The reasons why it cannot be undone by rewriting: `not_invertible`, unless an undo is given."""
 
     @property
-    def invertible(self) -> bool:
-        return not self.obstacles
-
-    @property
     def undo(self) -> Undo:
         """The kind of its undo; none if it only reads rows, or nobody knows what it does to them."""
         kind = self.statement.kind
