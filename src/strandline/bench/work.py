@@ -260,7 +260,7 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
     """The row writes and commits of ours, into the same tables, by a loop that does nothing else."""
     import apsw
 
-    from strandline.sql.statements import statement
+    from strandline.sql.statements import sqlite_text, statement
     from strandline.sql.steps import steps_in
 
     def sql(name: str) -> str:
@@ -273,7 +273,7 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
         connection.pragma(pragma, value)
     cursor = connection.cursor()
     for step in steps_in("strandline.work", "sql", "sqlite"):
-        for _ in cursor.execute(step.script):
+        for _ in cursor.execute(sqlite_text(step.script)):
             pass
     numbers = range(1, entries + 1)
     with connection:

@@ -1,13 +1,6 @@
 -- The tables of work journals.
 
--- step: 001_work (postgres)
--- Sets of short-lived tables; a set's numbers (ids, fences, data) come from a sequence of its own.
-CREATE TABLE IF NOT EXISTS {schema}.work_set (
-  name text NOT NULL,
-  number bigint NOT NULL,
-  settings text NOT NULL,
-  PRIMARY KEY (name)
-);
+-- step: 001_work
 -- The tables of each set: which one is current, which wait to be emptied.
 CREATE TABLE IF NOT EXISTS {schema}.work_table (
   set_name text NOT NULL,
@@ -18,26 +11,14 @@ CREATE TABLE IF NOT EXISTS {schema}.work_table (
   first_number bigint NOT NULL,
   last_number bigint NOT NULL,
   PRIMARY KEY (set_name, slot)
-);
--- Work journals, with their settings as they were declared last.
-CREATE TABLE IF NOT EXISTS {schema}.work_journal (
-  number bigint NOT NULL,
-  name text NOT NULL,
-  set_name text NOT NULL,
-  journal_id text NOT NULL,
-  settings text NOT NULL,
-  settings_version bigint NOT NULL,
-  paused text,
-  PRIMARY KEY (number)
-);
-CREATE UNIQUE INDEX IF NOT EXISTS work_journal_name ON {schema}.work_journal (name);
+) {rowless};
 -- The columns that a journal was ever declared with.
 CREATE TABLE IF NOT EXISTS {schema}.work_version (
   journal bigint NOT NULL,
   version bigint NOT NULL,
   columns text NOT NULL,
   PRIMARY KEY (journal, version)
-);
+) {rowless};
 -- Entries that failed too often, or could not be read.
 CREATE TABLE IF NOT EXISTS {schema}.work_dead (
   journal bigint NOT NULL,
@@ -66,8 +47,29 @@ CREATE TABLE IF NOT EXISTS {schema}.work_added (
   entry bigint NOT NULL,
   date bigint NOT NULL,
   PRIMARY KEY (journal, id)
-);
+) {rowless};
 CREATE INDEX IF NOT EXISTS work_added_date ON {schema}.work_added (journal, date);
+
+-- step: 002_sets (postgres)
+-- Sets of short-lived tables; a set's numbers (ids, fences, data) come from a sequence of its own.
+CREATE TABLE IF NOT EXISTS {schema}.work_set (
+  name text NOT NULL,
+  number bigint NOT NULL,
+  settings text NOT NULL,
+  PRIMARY KEY (name)
+);
+-- Work journals, with their settings as they were declared last.
+CREATE TABLE IF NOT EXISTS {schema}.work_journal (
+  number bigint NOT NULL,
+  name text NOT NULL,
+  set_name text NOT NULL,
+  journal_id text NOT NULL,
+  settings text NOT NULL,
+  settings_version bigint NOT NULL,
+  paused text,
+  PRIMARY KEY (number)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS work_journal_name ON {schema}.work_journal (name);
 -- What the tables of every set are made like, and compared with at each start: entries, written once; the order of those
 -- that wait; what claims change; and all of it together. In a set each is cut into the later table (slot 0) and a ring.
 CREATE TABLE IF NOT EXISTS {schema}.work_template_entry (
@@ -125,7 +127,7 @@ SELECT e.slot, e.id, e.number, e.hash, e.key, e.version, e.priority, e.process_d
   coalesce(s.counter, 0) AS counter, coalesce(s.retry_date, 0) AS retry_date, e.journal
 FROM {schema}.work_template_entry e LEFT JOIN {schema}.work_template_state s ON s.id = e.id AND s.slot = e.slot;
 
--- step: 001_work (sqlite)
+-- step: 002_sets (sqlite)
 -- Sets of short-lived tables; a set's numbers (ids, fences, data) come from a range of its own.
 CREATE TABLE work_set (
   name TEXT NOT NULL PRIMARY KEY,
@@ -133,17 +135,6 @@ CREATE TABLE work_set (
   settings TEXT NOT NULL,
   next_number INTEGER NOT NULL,
   boot TEXT NOT NULL
-) WITHOUT ROWID;
--- The tables of each set: which one is current, which wait to be emptied.
-CREATE TABLE work_table (
-  set_name TEXT NOT NULL,
-  slot INTEGER NOT NULL,
-  state TEXT NOT NULL,
-  opened_date INTEGER NOT NULL,
-  closed_date INTEGER NOT NULL,
-  first_number INTEGER NOT NULL,
-  last_number INTEGER NOT NULL,
-  PRIMARY KEY (set_name, slot)
 ) WITHOUT ROWID;
 -- Work journals, with their settings as they were declared last.
 CREATE TABLE work_journal (
@@ -156,43 +147,6 @@ CREATE TABLE work_journal (
   paused TEXT,
   wakes INTEGER NOT NULL
 );
--- The columns that a journal was ever declared with.
-CREATE TABLE work_version (
-  journal INTEGER NOT NULL,
-  version INTEGER NOT NULL,
-  columns TEXT NOT NULL,
-  PRIMARY KEY (journal, version)
-) WITHOUT ROWID;
--- Entries that failed too often, or could not be read.
-CREATE TABLE work_dead (
-  journal INTEGER NOT NULL,
-  dead_id INTEGER NOT NULL,
-  id INTEGER NOT NULL,
-  number INTEGER NOT NULL,
-  hash BLOB NOT NULL,
-  key BLOB NOT NULL,
-  data BLOB NOT NULL,
-  version INTEGER NOT NULL,
-  priority INTEGER NOT NULL,
-  insertion_date INTEGER NOT NULL,
-  revised_date INTEGER NOT NULL,
-  expiration_date INTEGER NOT NULL,
-  counter INTEGER NOT NULL,
-  reason TEXT NOT NULL,
-  owner TEXT NOT NULL,
-  date INTEGER NOT NULL,
-  acknowledged INTEGER NOT NULL,
-  PRIMARY KEY (journal, dead_id)
-);
--- Ids of adds that gave one, and the entry that each went to.
-CREATE TABLE work_added (
-  journal INTEGER NOT NULL,
-  id BLOB NOT NULL,
-  entry INTEGER NOT NULL,
-  date INTEGER NOT NULL,
-  PRIMARY KEY (journal, id)
-) WITHOUT ROWID;
-CREATE INDEX work_added_date ON work_added (journal, date);
 -- What the tables of every set are made like, and compared with at each start: entries, written once; the order of those
 -- that wait; what claims change; and all of it together.
 CREATE TABLE work_template_entry (
