@@ -1,1 +1,1 @@
-"""The journal store: what the pipeline writes and readers read. `api` has the contracts; the rest back-ends share."""
+"""The journal store, which the pipeline writes and readers read. `api` has the contracts; back-ends share the rest."""

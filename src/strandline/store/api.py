@@ -40,7 +40,7 @@ class StoreSettings:
     slices: int = 1024
     bucket_size: str = "hour"
     history_id: str = ""
-    """Made at creation. Another log may take the store over; offsets that others keep are of the same history then."""
+    """Made at creation, and kept when another log takes the store over, so that offsets kept elsewhere stay valid."""
     log_nr: int = 0
     """How many logs the store was filled from before this one."""
     log_starts: int = 0
@@ -64,9 +64,9 @@ class KeyStates(NamedTuple):
 
     pointer: Pointer
     states: dict[str, State]
-    """Of those that have one. A head that an ended life covers is none."""
+    """The heads of the keys that have one. A head that an ended life covers does not count."""
     unfinished: Mapping[str, Head] = {}
-    """Heads that a purge has not come to yet, because it was killed: folded on these it comes again, and ends."""
+    """Heads that a killed purge has not removed yet. The purge is folded on them again, and then completes."""
     rows: Mapping[str, ViewRows] = {}
     """By key, rows of the tables that views have looked up."""
 
@@ -80,31 +80,31 @@ class Lease(Protocol):
         """Raise `LeaseLost` if it went to somebody else."""
 
     def release(self) -> None:
-        """Give it back. Twice is harmless."""
+        """Give the lease back. A second call does nothing."""
 
 
 class Leases(Protocol):
     """The right to carry: who may have it, and what its holder reports."""
 
     def take(self, holder: str) -> Lease:
-        """Take it, raising the fence, in all pointer rows, too; `LeaseHeld` with holder, since."""
+        """Take the lease, and raise the fence, also in all pointer rows. `LeaseHeld` if somebody has it."""
 
     def holder(self) -> tuple[str, int] | None:
         """Return its holder, and since when (µs); None if it is free."""
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        """Say which partitions fail now, and why, for `reported`. Nothing happens under another fence."""
+        """Save which partitions fail now, and why, for `reported`. Does nothing if another fence is in force."""
 
     def reported(self) -> dict[int, str]:
         """Return the last report on each partition that fails; a new holder starts with none."""
 
 
 class Store(Protocol):
-    """A journal store: eleven methods. What is asked of them by name is in `store.scans`."""
+    """A journal store. The scans that `scan` takes are declared in `store.scans`."""
 
     settings: StoreSettings
     archive: Archive
-    """What went from here into files (`store.archive`)."""
+    """The events that were moved from this store into files (`store.archive`)."""
 
     @property
     def views(self) -> Sequence[View]:
@@ -114,9 +114,9 @@ class Store(Protocol):
         """Return the pointers, one per partition, in order of partition. A new store has offset -1 and timestamp 0."""
 
     def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
-        """Return the partition's pointer and the states of keys: the pointer first, or all of one moment.
+        """Return the partition's pointer and the states of keys: read the pointer first, or all at one moment.
 
-        For those that are `followed`, also what views look up.
+        For the keys in `followed`, also return the rows that views look up.
         """
 
     def page(
@@ -131,9 +131,9 @@ class Store(Protocol):
         bytes_max: int | None = None,
         backwards: bool = False,
     ) -> RowPage:
-        """Return events `from_`..`to` of one life by seq_nr, at most `limit`: the first, or `backwards` the last.
+        """Return the first `limit` events of `from_`..`to` of one life, by seq_nr; with `backwards` the last ones.
 
-        Backwards they come from the last on, and so is everything that is said here of a page.
+        With `backwards` the last event comes first, and all that is said here of a page's end applies in that order.
 
         With `bytes_max` a page may end with the row that brings its bodies to so many bytes, and does if one of them
         is large (`pages`). Rows may come as plain tuples, which are made in a third of the time. Gaps may span
@@ -167,15 +167,15 @@ class Store(Protocol):
     def correct(
         self, partition: int, holder: str, carry_mark: CarryMark, *, fence: int | None = None
     ) -> AbstractContextManager[Amend]:
-        """Within, this partition may be amended: what that writes stays, and hides nothing that comes later.
+        """Inside this context the partition may be amended. An amendment stays, and hides no later write.
 
-        Where amending holds a lock there is nothing else to do. Where a later write wins by its timestamp alone, this
+        A store whose amendments hold a lock does nothing else. A store where a later write wins by its timestamp alone
         takes the pipeline's lease in the name of `holder` (`LeaseHeld` if somebody carries), calls `carry_mark` once,
-        and gives the lease back at the end; to amend after that is `LeaseLost`. What is amended is written with the
+        and gives the lease back at the end; to amend after that is `LeaseLost`. Amended rows are written with the
         Mark's timestamp: above all that was written before, below all that will be.
 
-        With a `fence` it is done under that lease, which the caller holds, and on every store: `LeaseLost` if another
-        is in force.
+        With a `fence`, every store amends under the lease of that fence, which the caller holds: `LeaseLost` if another
+        fence is in force.
         """
 
     def lease(self) -> Leases:
@@ -185,10 +185,10 @@ class Store(Protocol):
         """Save a snapshot, or replace it. `Conflict.life_ended` if the life is over, seen under the pointer's lock."""
 
     def remove(self, key: str, life: int, *, to: int) -> int:
-        """Remove the snapshots of a life up to `to`; how many went."""
+        """Remove the snapshots of a life up to `to`; return how many were removed."""
 
     def now_us(self) -> int:
         """Return the clock of the database, or of this process where there is no server."""
 
     def close(self) -> None:
-        """Let go of everything. Twice is harmless."""
+        """Close the store's connections and files. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""The archive of a store: which events left it for files, and reading them back.
+"""The archive of a store: knows which events were moved from the store into files, and reads them back.
 
     setting `archive`      where the files are, whose they are, and the archive's time: events recorded before it may be
                            gone from the store (`ArchiveNote`)
@@ -7,12 +7,13 @@
     head                   `archive_to`: events up to this number of the key's life are in the files. So whoever knows
                            the head knows where an event is, and no file is opened for a key that has nothing there
 
-An event is where its number says (`archive_plan`), and only there it is looked for: one that is in both places shows
-once. The files are found where the setting says, or where `connect(…, archive=PATH)` says that this machine sees them.
-They are sorted by key, life and number: of a file, only row groups that can have the key are read.
+An event's number says whether it is in the files or in the store (`archive_plan`). A reader looks only there, so an
+event that is in both places is returned once. The files are found where the setting says, or where `connect(…,
+archive=PATH)` says that this machine sees them. They are sorted by key, life and number, so that a reader opens only
+the row groups of a file that can have the key.
 
-Needs pyarrow, which the extra `spark` brings, too: `Unsupported.archive` without it. `Unavailable.away` where the files
-are not there.
+Reading needs pyarrow, which the extra `spark` installs, too: `Unsupported.archive` without it. `Unavailable.away` if
+the files are not there.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ PAGE: Final = 2000
 PAGE_BYTES: Final = 8 * 2**20
 BATCH: Final = 64 * 1024
 ORDER_BYTES: Final = 64 * 2**20
-"""So many bytes of events, about, are put into order at a time."""
+"""About how many bytes of events are sorted at a time."""
 T = TypeVar("T")
 
 
@@ -61,11 +62,11 @@ class ArchiveNote:
 
     path: str
     history_id: str
-    """That of the journal that wrote the files: a restored copy reads them, too."""
+    """The history of the journal that wrote the files. A restored copy of the journal reads them, too."""
     before: int = 0
     """The archive's time: all heads know which of their events from before it are in the files."""
     removed: int = 0
-    """All that could be taken out from before this time was."""
+    """Before this time, every event that may leave the store has been removed from it."""
 
 
 class ArchivedTo(NamedTuple):
@@ -97,17 +98,17 @@ class ArchivingStore(Protocol):
         """Keep a text there."""
 
     def mark_archived(self, partition: int, ends: Sequence[ArchivedTo], at: int) -> None:
-        """Let the heads of these lives say what is archived; not those of lives that are over.
+        """Write into the heads of these lives what is archived. Heads of ended lives are left as they are.
 
-        Under the pointer's lock where there is one; else with `at`, the archive's time, as the write timestamp: a Purge
-        that came later has a later one.
+        It is done under the pointer's lock where there is one, else with `at`, the archive's time, as the write
+        timestamp: a later Purge has a later one.
         """
 
     def remove_archived(self, partition: int, rows: Sequence[ArchivedPlace]) -> None:
-        """Remove the rows of events, in the slice view, too, and not in views of tags.
+        """Remove the rows of events from the journal and the slice view, but not from views of tags.
 
-        Under the pointer's lock, and only rows with this digest; without transactions with the timestamp that each was
-        written with, so that a row that is put back later stays.
+        Only rows with this digest are removed, under the pointer's lock. A store without transactions removes each row
+        with the timestamp that the row was written with, so that a row that is put back later stays.
         """
 
 
@@ -122,7 +123,7 @@ class PagePlan(NamedTuple):
 
 
 def archive_plan(from_: int, to: int, archive_to: int) -> PagePlan:
-    """Which part of a read lies where."""
+    """Return which numbers of a read are in the files, and which are in the store."""
     return PagePlan(
         (from_, min(to, archive_to)) if from_ <= min(to, archive_to) else None,
         (max(from_, archive_to + 1), to) if max(from_, archive_to + 1) <= to else None,
@@ -130,7 +131,7 @@ def archive_plan(from_: int, to: int, archive_to: int) -> PagePlan:
 
 
 def archived_to(last: int, events: Sequence[tuple[int, int, int]], standing: Mapping[int, int]) -> int:
-    """The number up to which all events of a life are in the files, from the one up to which it was known.
+    """Return the number up to which all events of a life are in the files. They are known to be there up to `last`.
 
     `events`: number, number of the event before, and digest of each in the files, in order; `standing`: the digests in
     the store, by number. It ends before the first event that is not the same in both, and before the first gap: a
@@ -228,7 +229,7 @@ class Archive:
         return {type_: {int(nr): (at[0], at[1]) for nr, at in ends.items()} for type_, ends in found.items()}
 
     def keep_ends(self, ends: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
-        """Keep them. Those that are later already stay."""
+        """Save these ends. A later end that is saved already stays."""
         now = self.ends()
         for type_, places in ends.items():
             into = now.setdefault(type_, {})
@@ -240,7 +241,7 @@ class Archive:
     # ------------------------------------------------------------ reading
 
     def check(self) -> Manifest:
-        """The manifest; `Unavailable.away` if the files are not there, `Unsupported.archive` without pyarrow."""
+        """Return the manifest; `Unavailable.away` if the files are not there, `Unsupported.archive` without pyarrow."""
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
@@ -276,8 +277,8 @@ class Archive:
     def proofs(self, key: str, head: Head, history_id: str) -> list[Any]:
         """Return the events of a head's life above its `archive_to` that the files prove, as `Store.page` gives them.
 
-        Files can be ahead of heads: events are written before they leave the store, and some never leave it. What a
-        journal recorded after a backup was made of it proves nothing for the one that was restored.
+        Files can be ahead of heads: events are written before they leave the store, and some never leave it. Events
+        that a journal recorded after its backup was made prove nothing for the journal that was restored from it.
         """
         note = self.note()
         if note is None and self.place is None:
@@ -295,7 +296,7 @@ class Archive:
 
     @property
     def path(self) -> Path:
-        """Where the files are that were read last."""
+        """The folder from which files were read last."""
         return self._known[0] if self._known is not None else Path()
 
     def page(
@@ -348,7 +349,8 @@ class Archive:
     ) -> Iterator[list[EventRow]]:
         """Yield lists of such events by (timestamp, number, key), behind a place (timestamp, number).
 
-        Files are sorted by key. So the times of a month are looked at first, for the earliest that memory has room for.
+        Files are sorted by key. So the times of a month are read first, to choose the earliest events that memory has
+        room for.
         """
         months = sorted({file.month for file in self.check().files if _in_month(file.month, after[0] - 1, to)})
         for month in months:
@@ -390,7 +392,7 @@ class Archive:
         return rows, None if last == to else (last, SEQ_NR_MAX)
 
     def _unswept(self, read: Callable[[Manifest], T]) -> T:
-        """Read; a file that a sweep has replaced meanwhile is looked up again."""
+        """Read files. A file that a sweep has replaced meanwhile is looked up again."""
         try:
             return read(self.check())
         except FileNotFoundError:
@@ -431,7 +433,7 @@ class Archive:
         return spans
 
     def _rows(self, span: _ArchivedRun, from_: int, to: int, limit: int, *, backwards: bool) -> list[EventRow]:
-        """Rows of a span with these numbers: the first, or the last, from the last on."""
+        """Return rows of a span with these numbers: the first ones in order, or the last ones with the last first."""
         table = self._group(span.file, span.group).slice(span.at, span.rows)
         numbers = table.column("seq_nr").to_pylist()
         wanted = [at for at, number in enumerate(numbers) if from_ <= number <= to]
@@ -469,7 +471,7 @@ class Archive:
 
 
 def _present(manifest: Manifest, file: ArchivedFile) -> ArchivedFile | None:
-    """The file, or what a sweep left of it."""
+    """Return the file, or the file that a sweep wrote in its place; None if it is gone."""
     return next((each for each in manifest.files if origin_of(each.path) == origin_of(file.path)), None)
 
 
@@ -480,7 +482,7 @@ def _read(opened: ParquetFile, slices: tuple[int, int], after: int, to: int) -> 
     with opened:
         for batch in opened.iter_batches(batch_size=PAGE):
             chosen.append(batch.filter(_chosen(batch, slices, after, to)))
-            # Few of a batch may be of these slices: a page of them is worth its own costs.
+            # A batch may have few rows of these slices: rows are collected until a page is full.
             if sum(map(len, chosen)) >= PAGE or sum([one.nbytes for one in chosen]) >= PAGE_BYTES:
                 yield event_rows(pa.Table.from_batches(chosen))
                 chosen = []
@@ -489,7 +491,7 @@ def _read(opened: ParquetFile, slices: tuple[int, int], after: int, to: int) -> 
 
 
 def _chosen(batch: Any, slices: tuple[int, int], after: int, to: int) -> Any:
-    """Which rows of a batch are of these slices, and have a time above one and up to another."""
+    """Return a mask of the rows of a batch that are of these slices, with a time above `after` and up to `to`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

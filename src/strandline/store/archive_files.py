@@ -4,8 +4,8 @@
     PATH/events/entity=order/month=2026-11/slices=0-1023/….parquet
     PATH/new-…                                                what a run under way has written, and nobody counts yet
 
-What the manifest does not name is no part of the archive: it is left of a run that was killed, and the next one removes
-it. One process at a time writes, under a lock on PATH/lock that its death frees.
+A file that the manifest does not name is not part of the archive: a killed run left it, and the next run removes it.
+One process at a time writes, under a lock on PATH/lock, which is freed when the process dies.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SWEPT: Final = ".swept-"
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """A Parquet file: what it is of, and what was read back from it."""
+    """A Parquet file of an archive: which events it is for, and the counts and digest that were read back from it."""
 
     path: str
-    """From the archive's folder."""
+    """Relative to the archive's folder."""
     entity_type: str
     month: str
     first_slice: int
@@ -77,8 +77,8 @@ def opened(path: Path, store: Store) -> Iterator[Manifest]:
 
     `InvalidInput.archive_path` for a folder that has something else, or the archive of another journal, or none of the
     events that left the store already; `Unavailable.away` while another process changes it. A restored journal reads
-    the archive of the first life, and goes on with it in a copy that is in another folder: with what left the store
-    before the backup was made. Later files are of events that the first journal alone has.
+    the archive of the original journal. It continues a copy of that archive in another folder, with the events that
+    left the store before the backup was made: only the original journal has the events of later files.
     """
     settings = store.settings
     _check(path, store)
@@ -188,7 +188,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def remove_leftovers(path: Path, manifest: Manifest) -> None:
-    """Remove what no manifest names: runs that were killed left it."""
+    """Remove files that the manifest does not name: killed runs left them."""
     for child in path.glob(f"{NEW}*"):
         shutil.rmtree(child) if child.is_dir() else child.unlink()
     named = {file.path for file in manifest.files}
@@ -198,7 +198,7 @@ def remove_leftovers(path: Path, manifest: Manifest) -> None:
 
 
 def move_in(path: Path, new: Path, files: Sequence[ArchivedFile]) -> list[ArchivedFile]:
-    """Move files of a run to their places, and sync each and its folders. Nobody counts them before the manifest."""
+    """Move files of a run to their places, and sync them and their folders. They count once the manifest names them."""
     moved = []
     (path / EVENTS).mkdir(exist_ok=True)
     for file in files:
@@ -220,13 +220,13 @@ def origin_of(path: str) -> str:
 
 
 def sync_file(path: Path) -> None:
-    """Let a file be on the disk."""
+    """Sync a file to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Let the names in a folder be on the disk."""
+    """Sync the names in a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

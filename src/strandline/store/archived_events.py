@@ -1,7 +1,7 @@
 """Archived events: rows of a store made anew from the columns of an archive's file, each with its own digest.
 
 `event_rows` takes a batch column by column. A batch in which an event has headers or metadata, which most have not, is
-taken row by row, by `event_row`. Both ways come to the same rows.
+read row by row, by `event_row`. Both ways return the same rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A lease that lives as long as it beats: for stores on servers, where nothing else tells that a holder died.
+"""A lease that its holder renews by a heartbeat: for stores on servers, where nothing else tells that a holder died.
 
-The holder moves a number in the lease's row; who wants the lease watches it. A number that moves belongs to somebody;
-one that is still for `lease_s` belongs to nobody, and the next holder raises the fence. The fence in the pointer rows
-says whose writes count: it protects the store even from a holder that does not know yet that it is over.
+The holder changes a number in the lease's row, the beat; a process that wants the lease watches that number. A number
+that moves belongs to somebody; one that is still for `lease_s` belongs to nobody, and the next holder raises the fence.
+The fence in the pointer rows says whose writes count: it protects the store even from a holder that does not know yet
+that it is over.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def wait_until_free(look: Callable[[], LeaseRow], lease_s: float) -> LeaseRow:
 
 
 def told_taken(where: object, holder: str, fence: int) -> None:
-    """Log that this process has a lease now."""
+    """Write to the program's log that this process has a lease now."""
     _logger.info("lease pipeline of %s taken by %s, fence %d", where, holder, fence)
 
 
 class BeatingLease:
-    """The right to carry. A thread of its own beats; `beat` says whether the fence is still in force."""
+    """The right to carry. The lease's own thread calls `beat`, which says whether the fence is still in force."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class BeatingLease:
 
     @property
     def over(self) -> bool:
-        """Return whether it was given back, or lost."""
+        """Return whether the lease was given back, or lost."""
         return self._over.is_set()
 
     def check(self) -> None:
@@ -94,7 +95,7 @@ class BeatingLease:
         check_fence(self._in_force(), self.fence)
 
     def release(self) -> None:
-        """Give it back. Twice, or in a forked child, is harmless."""
+        """Give the lease back. A second call, or a call in a forked child, does nothing."""
         if forks.generation != self._generation:
             return
         if not self._over.is_set():

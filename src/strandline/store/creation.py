@@ -1,4 +1,5 @@
-"""What the creation of a store fixes for ever, as SQL back-ends keep it: names and texts in table `setting`."""
+"""The settings that the creation of a store fixes for ever. SQL back-ends keep them as names and texts in table
+`setting`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def to_fix(settings: Settings, log_id: str | None, partitions: int | None) -> di
 
 
 def fixed_in(texts: Mapping[str, str], settings: Settings, log_id: str | None, partitions: int | None) -> StoreSettings:
-    """Return a store's fixed settings. `SchemaMismatch` for another log, fold, or setting; None: whatever is kept."""
+    """Return a store's fixed settings. `SchemaMismatch` for another log, fold, or setting; None accepts what is
+    kept."""
     if log_id is not None and log_id != texts["log_id"]:
         raise SchemaMismatch(
             f"the store was filled from log {texts['log_id']}; this is log {log_id}",

@@ -1,4 +1,4 @@
-"""What a batch comes to where it is written as one transaction: removals first, then the rows that outlive it.
+"""The end state of a batch that is written as one transaction: removals first, then the rows that remain after it.
 
 Only the end state matters there. A row that a later cut of the same batch takes away is never written, so all removals
 can go before all inserts whatever their order in the log was: what survives stands above every delete of its life, and
@@ -21,7 +21,7 @@ from strandline.values.heads import EndedLife, Head
 
 
 class RowsDeleted(NamedTuple):
-    """Rows `from_`..`to` of a life go. `segment_size` is that of the key's head."""
+    """Rows `from_`..`to` of a life are removed. `segment_size` is that of the key's head."""
 
     key: str
     life: int
@@ -38,7 +38,7 @@ class Change(NamedTuple):
     events: Sequence[EventRow]
     heads: list[tuple[str, Head]]
     rows: Mapping[Table, list[Row]]
-    """Of the other tables that batches write: the quarantine, and those of views."""
+    """The rows of the other tables that batches write: the quarantine, and the tables of views."""
 
 
 def change_of(batch: PartitionBatch) -> Change:
@@ -86,5 +86,5 @@ def _rows(batch: PartitionBatch) -> Rows:
 
 
 def _last(rows: Rows) -> Rows:
-    """Return the last row of each place: a later cut may have written it again."""
+    """Return the last row of each place, since a later cut may have written the same place again."""
     return {table: [*{table.place_of(row): row for row in some}.values()] for table, some in rows.items() if some}

@@ -1,4 +1,4 @@
-"""Heads and ended lives as rows, and the state of a key that they come to."""
+"""Converts heads and ended lives to rows and back, and makes the state of a key from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def head_row(key: str, head: Head) -> HeadRow:
 
 
 def head_in(row: Sequence[Any], archive_life: int | None = None, archive_to: int | None = None) -> Head:
-    """Return the head in a row. What was archived of another life is not this one's."""
+    """Return the head in a row. An `archived_to` of another life is left out."""
     (_, _, _, seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size,
      prev, removed_to, text) = row  # fmt: skip
     given, generated = remembered_in(*orjson.loads(text))
@@ -43,7 +43,7 @@ def head_in(row: Sequence[Any], archive_life: int | None = None, archive_to: int
 
 
 def ended_row(key: str, ended: EndedLife) -> EndedRow:
-    """Return the row of an ended life. Neither the key nor any data of it."""
+    """Return the row of an ended life. It contains neither the key nor any of its data."""
     return EndedRow(slice_of(key), key_digest(key), *ended)
 
 
@@ -58,7 +58,7 @@ def ended_place(key: str) -> tuple[int, bytes]:
 
 
 def state_of(head: Head | None, ended: EndedLife | None) -> State:
-    """Return the state of a key. A head that an ended life covers is none."""
+    """Return the state of a key. A head that an ended life covers does not count."""
     if ended is not None and (head is None or head.life <= ended.life):
         if head is not None:
             reached("heads.hidden_by_an_ended_life")

@@ -6,8 +6,8 @@
     journal                 the column `partition`, by which slices are read
     quarantine, repaired    the partition of each row is that of its key
 
-Offsets of the new log begin above all of the old one. So heads, ended lives and bodies stay as they are: what is at or
-below an offset in one of them is done, whichever log recorded it.
+Offsets of the new log begin above all of the old one. So heads, ended lives and bodies stay as they are: an action at
+or below an offset in one of them is done, whichever log recorded it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class NextLog(NamedTuple):
     log_id: str
     partitions: int
     starts: int
-    """Its first offset, in each partition."""
+    """The first offset of the new log, in each partition."""
     timestamp: int
-    """Those of its records are above this one."""
+    """The timestamps of the new log's records are above this one."""
 
 
 def row_number(log_nr: int, partition: int) -> int:
@@ -43,7 +43,7 @@ def row_number(log_nr: int, partition: int) -> int:
 
 
 def log_is_over(log_id: str) -> SchemaMismatch:
-    """The error for who has a store open beside a log that another one has followed since."""
+    """Return the error for a caller that has a store open beside a log that another log has followed since."""
     return SchemaMismatch(
         "the store goes on from another log, with another number of partitions",
         code="log_replaced",
@@ -54,7 +54,7 @@ def log_is_over(log_id: str) -> SchemaMismatch:
 
 
 def pair(tx: Transaction, settings: StoreSettings, found: Sequence[Pointer], new: NextLog) -> None:
-    """Go on from another log. `found` are the pointers of the old one, which are locked, and at its end."""
+    """Pair the store with the new log. `found` are the pointers of the old log, which are locked and at its end."""
     revision = max(pointer.revision for pointer in found) + 1
     acted, fence = max(pointer.last_action_at for pointer in found), max(pointer.fence for pointer in found)
     over = [
@@ -93,7 +93,7 @@ def check_at_end(found: Iterable[Pointer], newest: Sequence[int]) -> None:
 
 
 def _of_partitions(listed: Iterable[QuarantineRow], before: int, partitions: int) -> Iterator[QuarantineRow]:
-    """Rows in the partitions of their keys; those of nobody where the first slice of theirs is now."""
+    """Return rows in the partitions of their keys; without a key, in that of their old partition's first slice."""
     for row in listed:
         whole = row.key is not None and row.life is not None
         now = key_partition(str(row.key), partitions) if whole else row.partition * partitions // before

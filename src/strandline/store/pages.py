@@ -7,14 +7,14 @@ from operator import itemgetter
 from typing import Any, Final
 
 LARGE_BYTES: Final = 16 * 2**10
-"""Bodies above this are counted before they are fetched; a whole page of smaller ones is no harm."""
+"""Bodies larger than this are counted before they are fetched. A whole page of smaller bodies fits into memory."""
 ANY_BYTES: Final = 2**62
 FIRST_ROWS: Final = 8
 BODY: Final = itemgetter(2)
 
 
 def large_bytes(bytes_max: int | None) -> int:
-    """Above which size bodies are left out of a page at first."""
+    """Return the size above which bodies are left out of a page at first."""
     return ANY_BYTES if bytes_max is None else LARGE_BYTES
 
 
@@ -52,10 +52,10 @@ class GrowingPage:
         self._limit, self._bytes_max = limit, ANY_BYTES if bytes_max is None else bytes_max
         self._size = 0
         self.asks = limit if bytes_max is None else min(limit, first)
-        """How many rows to ask for next; 0 if the page is full."""
+        """The number of rows to ask for next; 0 if the page is full."""
 
     def add(self, rows: Sequence[Any]) -> None:
-        """Take rows that came; those beyond the limit are dropped."""
+        """Add rows that the store returned; rows beyond the limit are dropped."""
         added = list(rows[: self._limit - len(self.rows)]) if self.asks else []
         size, left = sum(map(self._size_of, added)), self._bytes_max - self._size
         if size > left:

@@ -1,4 +1,4 @@
-"""How a batch is written without transactions: the order, once, for every store that has none.
+"""The order in which a batch is written without transactions, for every store that has none.
 
     batch     quarantine → rounds → pointer (the store's own)
     round     the next cut of every key; a key's cuts are finished one after the other, keys do not wait for each other
@@ -11,11 +11,11 @@
               the last first, each with its rows in views before it → off the list
 
 Each arrow waits until all before it is acknowledged: that is a *step*. Every row is written with its action's
-timestamp, so a repeat is the same write, and what comes late from somebody who lost the lease undoes nothing. What a
-purge removes but the head row, it removes for always. The head of the appends before a removal is always written
-first: hiding 6 while the head is at 5 would number the next event 7, and a purge that was killed half-way is known by
-its head row. A damaged append that its head has passed is not met again, so it is listed before any head moves.
-`reliability.md` 3.2 says what must hold after a crash between any two writes.
+timestamp, so a repeat is the same write, and a late write from a process that lost the lease undoes nothing. A purge
+removes everything for always, except the head row. The head of the appends before a removal is always written first:
+hiding 6 while the head is at 5 would number the next event 7, and a purge that was killed half-way is known by its head
+row. A damaged append that its head has passed is not met again, so it is listed before any head moves. `reliability.md`
+3.2 says what must hold after a crash between any two writes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALWAYS: Final = 2**62
 
 
 class Put(NamedTuple):
-    """Rows of a table, with the timestamps of their actions unless one is given."""
+    """Rows of a table to write, with the timestamps of their actions unless `timestamp` is given."""
 
     table: Table
     rows: Sequence[Row]
@@ -47,14 +47,14 @@ class Put(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """A stretch of a table goes: what was written there up to this timestamp."""
+    """Removes from a stretch of a table what was written there up to this timestamp."""
 
     span: Span
     timestamp: int
 
 
 class Hide(NamedTuple):
-    """A head says that events up to this number are deleted, and nothing else of it changes."""
+    """Writes into a head that events up to this number are deleted, and changes nothing else of it."""
 
     key: str
     to: int
@@ -65,7 +65,7 @@ Write = Put | Remove | Hide
 
 
 class WritePhase(NamedTuple):
-    """Requests that may go out at once: writes; or `asks`, whose rows the steps that follow need."""
+    """Requests that may be sent at the same time: writes, or `asks`, whose rows the following steps need."""
 
     writes: Sequence[Write] = ()
     asks: Sequence[Span] = ()
@@ -134,7 +134,7 @@ def _head(key: str, state: object) -> Row:
 
 
 def _put(rows: Mapping[Table, Sequence[Row]], timestamp: int | None = None) -> Steps:
-    """Yield a step that writes rows. Of those that never change, each once."""
+    """Yield a step that writes rows. Rows that never change are written once each."""
     writes = [
         Put(table, some if table.time is not None else sorted(set(map(tuple, some))), timestamp)
         for table, some in rows.items()
@@ -164,7 +164,7 @@ def _removed(cuts: Sequence[KeyRun], views: Sequence[View]) -> Steps:
             yield WritePhase(removals)
     deleted = [cut for cut in cuts if isinstance(cut.ended_by, EventsDeleted) and isinstance(cut.state, Head)]
     yield from _put({METAJOURNAL: [_head(cut.key, cut.state) for cut in deleted]})
-    # Not for always: the next life has its head in the same place.
+    # The head row is not removed for always: the next life has its head in the same place.
     purged = [Remove(_head_place(cut.key), cut.timestamp) for cut in cuts if isinstance(cut.ended_by, LifePurged)]
     if purged:
         yield WritePhase(purged)
@@ -175,7 +175,7 @@ def _had_head(cut: KeyRun) -> bool:
 
 
 def _taken(cut: KeyRun, view: View) -> list[Table]:
-    """Return the tables of a view whose rows this removal takes."""
+    """Return the tables of a view whose rows this removal removes."""
     purge = isinstance(cut.ended_by, LifePurged)
     return [table for table in view.tables if table.taken_by == "delete" or (purge and table.taken_by == "purge")]
 
@@ -199,7 +199,7 @@ def _head_place(key: str) -> Span:
 def amended(views: Sequence[View], marked: Pointer, correction: Correction) -> Steps:
     """Yield the steps of a correction, with the timestamp of the Mark that the pointer stands at.
 
-    An operator's that is killed in between is found again by its place on the list: partition, offset.
+    An operator's correction that is killed in between is found again in the quarantine, by partition and offset.
     """
     resolved, remove, replace, head, anew, gone = correction
     timestamp = marked.timestamp
@@ -224,7 +224,8 @@ def amended(views: Sequence[View], marked: Pointer, correction: Correction) -> S
 
 
 def taken_out(partition: int, rows: Sequence[ArchivedPlace]) -> Steps:
-    """Rows of archived events go, those of the slice view first, with the timestamps that they were written with."""
+    """Remove the rows of archived events, those of the slice view first, with the timestamps that they were written
+    with."""
     slices, events = [], []
     for key, life, segment, seq_nr, timestamp, _ in rows:
         entity_type = key.partition("|")[0]

@@ -1,8 +1,8 @@
-"""Raw rows: everything that a table has, for who compares it. Nothing is hidden, and no digest is checked.
+"""Raw rows: everything that a table has, for comparisons. Nothing is hidden, and no digest is checked.
 
-Stores that find rows by partition keys hide rows that a delete or purge has covered, and find others only where their
-keys lead. So they have `raw_rows` beside the contract, which walks a table as it lies, in parts. Other stores show all
-rows anyway.
+Stores that find rows by partition keys hide rows that a delete or purge has covered, and find other rows only through
+their keys. So they have `raw_rows` beside the contract, which walks a table part by part. Other stores show all rows
+anyway.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every store refuses in the same words."""
+"""The checks and errors that all stores share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_fence(found: int, mine: int) -> None:
 
 
 def check_correcting(found: Pointer, mine: int | None) -> None:
-    """Raise `LeaseLost` if a correction is not made under the lease that it needs, behind a Mark."""
+    """Raise `LeaseLost` unless a correction is made under the pipeline's lease, after a Mark was carried."""
     if mine is None or found.last_action_at >= found.timestamp:
         raise LeaseLost(
             "a correction here needs the pipeline's lease, and a Mark that was carried under it",
@@ -57,7 +57,7 @@ def lease_held(holder: str, since: int) -> LeaseHeld:
 
 
 def other_event(key: str, life: int, seq_nr: int) -> Corrupt:
-    """Return the error for another event at this place."""
+    """Return the error for an event whose place another event has."""
     return Corrupt(
         f"event {seq_nr} of {key}, life {life}, is in the store with another content",
         code="conflict",

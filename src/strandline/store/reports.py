@@ -1,4 +1,4 @@
-"""What a pipeline reports of partitions that fail, as the row of its lease keeps it."""
+"""The errors of partitions that a pipeline reports, as the row of its lease keeps them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Scans: what can be asked of a store's tables page by page, declared as data.
+"""Scans: queries that read a store's tables page by page, declared as data.
 
 A scan names a table, the columns that must be equal, the columns of its order, and how far it goes. SQL and CQL run the
 statement of its name in the table's package, with these values in this order:
 
-    the values of `equal`, lowest and highest slice if there is `between`, the place `after` which rows come, the
+    the values of `equal`, lowest and highest slice if there is `between`, the place `after` which rows are wanted, the
     greatest value of the first column of the order unless it is `unbounded`, how many rows
 
-Stores in memory filter (`scanned`). A view declares scans of its own in the same way. The store's own follow below,
-with a function for each that asks for it by name.
+Stores in memory filter (`scanned`). A view declares scans of its own in the same way. The store's own scans follow
+below, each with a function that runs it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Scan(NamedTuple):
     order: tuple[str, ...]
     """Columns whose values are a row's place in the scan. None: `equal` finds one row at most."""
     columns: tuple[str, ...] = ()
-    """What rows have of the table, as plain tuples; without, whole rows, read with their digest."""
+    """The columns that rows have, as plain tuples. Empty: whole rows, checked by their digest."""
     between: str | None = None
     """The column that must lie between two values: slices."""
     descending: bool = False
-    """From the last on: `after` is then the greatest place that may come, and `to` the least."""
+    """Whether the last row comes first: `after` is then the greatest place that may come, and `to` the least."""
     distinct: bool = False
     unbounded: bool = False
     light: bool = False
@@ -63,7 +63,7 @@ class Scan(NamedTuple):
     def values(
         self, equal: Sequence[Any], slices: tuple[int, int] | None, after: Sequence[Any] | None, to: Any, limit: int
     ) -> tuple[Any, ...]:
-        """Return the values of its statement."""
+        """Return the values for the scan's statement."""
         between = () if self.between is None else slices or (0, SLICES - 1)
         start = self.start if after is None else after
         bound = () if self.unbounded or not self.order else (self.end if to is None else to,)
@@ -79,7 +79,7 @@ class Scan(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Beyond all others."""
+        """The place after all others."""
         return 0 if self.descending else MOST
 
     def place_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
@@ -96,7 +96,7 @@ def scanned(
     after: Sequence[Any] | None,
     to: Any,
 ) -> Iterator[Any]:
-    """Yield the answers of a scan over whole rows, in its order: for stores that have no statements."""
+    """Yield the rows that a scan selects from whole rows, in its order: for stores that have no statements."""
     at = scan.table.at
     wanted = [(at(name), value) for name, value in zip(scan.equal, equal, strict=True)]
     order = [at(name) for name in scan.order]
@@ -136,9 +136,9 @@ class Asked(NamedTuple):
 
 
 def scan_each(store: Store, scan: Scan, asked: Sequence[Asked], to: Any) -> list[RowPage]:
-    """Return a page of each of these, up to the same value: where the store can, in one round trip.
+    """Return a page of each of these scans, up to the same value; in one round trip where the store can do that.
 
-    A wrapper of a store, which must see each scan, is asked for one after the other.
+    A wrapper of a store, which must see each scan, is asked for one scan after the other.
     """
     together = getattr(type(store), "scan_each", None)
     if together is not None and len(asked) > 1:
@@ -171,7 +171,7 @@ def grown(
     bytes_max: int | None,
     first: int = FIRST_ROWS,
 ) -> RowPage:
-    """Return a page of a store that can count rows and not bytes; `ask` gives so many rows after a place.
+    """Return a page of a store that can count rows and not bytes; `ask` returns a number of rows after a place.
 
     `first` is how many to ask for before the size of any is known.
     """
@@ -218,7 +218,7 @@ SLICE_PLACES: Final = Scan(
     "slice_places", JOURNAL, ("entity_type", "partition"), _PLACE, (*_PLACE, "life", "prev_seq_nr"), between="slice",
     light=True,
 )  # fmt: skip
-"""The same without bodies, for who reads again what was mostly read before."""
+"""The same without bodies, for a reader that has most of the bodies already."""
 LAST_KEY: Final = "\U0010ffff"
 """Sorts behind every key."""
 KEYS: Final = Scan("keys", METAJOURNAL, ("entity_type",), ("slice", "key"), ("slice", "key"))
@@ -234,7 +234,7 @@ SNAPSHOTS: Final = Scan("snapshots", SNAPSHOT, ("key", "life"), ("seq_nr",), ("s
 SNAPSHOT_LIVES: Final = Scan(
     "snapshot_lives", SNAPSHOT, (), ("key", "life"), ("key", "life"), distinct=True, unbounded=True
 )
-"""The lives that have snapshots; only stores that need no partition key have it."""
+"""The lives that have snapshots. Only stores that need no partition key have this scan."""
 PUT_BACK: Final = Scan("put_back", REPAIRED, ("partition",), ("number",))
 LAST_SNAPSHOT: Final = Scan("last_snapshot", SNAPSHOT, ("key", "life"), ("seq_nr",), descending=True)
 
@@ -246,8 +246,8 @@ def look_at(store: Store, key: str, partition: int) -> tuple[Pointer, State]:
 
 
 def look_at_all(store: Store, keys: Mapping[str, int]) -> dict[str, tuple[Pointer, State]]:
-    """Return pointers and states of many keys, each with its partition: one look, whatever their partitions are."""
-    pointers = store.pointers()  # first: the other way round loses actions
+    """Return pointers and states of many keys, each given with its partition, in one request for all partitions."""
+    pointers = store.pointers()  # The pointers are read first: the other order would lose actions.
     states = store.look(min(keys.values()), keys).states
     return {key: (pointers[partition], states.get(key)) for key, partition in keys.items()}
 

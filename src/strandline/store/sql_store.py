@@ -1,9 +1,9 @@
-"""A journal store in SQLite or PostgreSQL. What a task commits, the pointer included, is one transaction.
+"""A journal store in SQLite or PostgreSQL. A task commits its batch and the pointer in one transaction.
 
 A writer of a partition's rows holds its pointer's row until the commit (SQLite: the file's write lock), and proves
-its fence there. Events are added as if nothing stood at their places; where something does, which is rare, the
-transaction is undone and done again, with a look at each of them. Every read is one statement, and so of one moment.
-Tables of views are written, looked up and taken away as they are declared (`store.tables`).
+its fence there. Events are inserted as if their places were free. In the rare case that a place is taken, the
+transaction is rolled back and repeated, and each place is looked at first. Every read is one statement, and so of one
+moment. Tables of views are written, looked up and taken away as they are declared (`store.tables`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PART: Final = Part("store", PACKAGE, declared=declared)
 ROWS_AT_ONCE: Final = 5000
 _moment: Final = itemgetter(8, 3)  # timestamp, seq_nr
 _HEAD_AT: Final = len(POINTER.columns) + 1
-"""Where the head begins in a row of `look` and `states`: behind the pointer and its digest."""
+"""The index of the head's first column in a row of `look` and `states`: after the pointer and its digest."""
 _DIGEST_AT: Final = _HEAD_AT + len(METAJOURNAL.columns)
 _ENDED_AT: Final = _DIGEST_AT + 3
 _SEQ_NR_AT, _LIFE_AT = _HEAD_AT + METAJOURNAL.at("seq_nr"), _ENDED_AT + ENDED.at("life")
@@ -179,7 +179,7 @@ class SqlStore:
         some = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))
         large = [(key, life, segment_of(row[0], segment_size), row[0]) for row in some if row[2] is None]
         found = {row[3]: (*row[3:5], *row[9:]) for row in self._database.many("standing_events", large)}
-        # One that was deleted meanwhile ends the page.
+        # An event that was deleted meanwhile ends the page.
         whole = list(takewhile(bool, (found.get(row[0]) if row[2] is None else row for row in some)))
         return RowPage(whole, len(rows) == limit or len(whole) < len(rows))
 
@@ -266,14 +266,14 @@ class SqlStore:
             self._write(batch.pointer, change, seen, putting, carefully=True)
 
     def _write(self, new: Pointer, change: Change, seen: Pointer, putting: list[Table], *, carefully: bool) -> None:
-        """`putting` ends with the table of a view that rows are put into, if they are."""
+        """Write a batch. `putting` gets the table of a view before rows are put into it."""
         heads = [METAJOURNAL.stored(head_row(key, head)) for key, head in change.heads]
         rows = {table: list(map(table.stored, some)) for table, some in change.rows.items()}
         with self._database.write() as tx:
             found = self._locked(tx, new.partition)
             check_fence(found.fence, new.fence)
             check_pointer(found, seen)
-            if new.offset <= found.offset:  # all of it is there
+            if new.offset <= found.offset:  # the whole batch is in the store already
                 return
             tx.take_long()
             self._remove(tx, change)
@@ -312,9 +312,8 @@ class SqlStore:
     # ------------------------------------------------------------ another log
 
     def go_on_from(self, new: NextLog, newest: Sequence[int], fence: int) -> None:
-        """Pair the store with another log, if all of the old one is in it, under the pipeline's lease.
-
-        This object is for the old log: open the store anew.
+        """Pair the store with another log, under the pipeline's lease, if all of the old log is in the store. This
+        object stays with the old log: open the store anew.
         """
         with self._database.write() as tx:
             found = self._pointers(tx.rows("lock_pointers"))
@@ -330,7 +329,7 @@ class SqlStore:
         return str(log_id)
 
     def known_keys(self) -> Iterator[tuple[bytes, str | None, Head | EndedLife]]:
-        """Yield digest, name and state of each key: of purged ones, whose names nobody has, before those that live.
+        """Yield digest, name and state of each key. Purged keys, whose names are not kept, come before those that live.
 
         The store must stand still meanwhile.
         """
@@ -416,7 +415,7 @@ class SqlStore:
 
 
 RaiseFence = Callable[[Transaction, int], None]
-"""Raises the fence of whatever a lease protects, in the transaction that takes it."""
+"""Raises the fence of what a lease protects, in the transaction that takes the lease."""
 
 
 class SqlLeases(ABC):
@@ -426,7 +425,7 @@ class SqlLeases(ABC):
         self._database, self._raise_fence = database, raise_fence
 
     def take(self, holder: str) -> Lease:
-        """Take it; `LeaseHeld` with holder, since."""
+        """Take the lease; `LeaseHeld` if somebody has it."""
         lease = self._take(holder)
         told_taken(self._database.where, holder, lease.fence)
         return lease
@@ -440,7 +439,7 @@ class SqlLeases(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give it back if it is held here."""
+        """Give the lease back if it is held here."""
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
         with self._database.write() as tx:
@@ -459,7 +458,7 @@ LeasesOf = Callable[[RaiseFence], SqlLeases]
 
 
 def _named(table: Table, name: str) -> str:
-    """Return a statement of the package that a table is of."""
+    """Return a statement of the package that declares a table."""
     return name if table.package == PACKAGE else f"{table.package}/{name}"
 
 
@@ -478,7 +477,7 @@ def _state(row: Sequence[Any]) -> State:
 
 
 def _absent(tx: Transaction, events: Sequence[EventRow]) -> list[EventRow]:
-    """Return the events that are not there yet; another one at the place of one of them is `Corrupt.conflict`."""
+    """Return the events that are not stored yet. `Corrupt.conflict` if another event has the place of one of them."""
     standing = {(key, life, seq_nr): same for key, life, seq_nr, same in tx.many("standing", events)}
     for row in events:
         if not standing.get((row.key, row.life, row.seq_nr), True):

@@ -29,18 +29,18 @@ from strandline.values.tuples import new_tuple
 PACKAGE: Final = "strandline.store"
 Kind = Literal["text", "bigint", "integer", "blob"]
 Taken = Literal["never", "delete", "purge"]
-"""What takes rows away: nothing; a delete, and a purge of the life; a purge of the life alone."""
+"""What removes rows: nothing; a delete or a purge of the life; only a purge of the life."""
 Phase = Literal["quarantine", "events", "views", "progress", "heads", "own"]
 """When rows are written, in this order; `own`: by something else than the pipeline's batches."""
 WRITTEN: Final[tuple[Phase, ...]] = ("events", "views", "progress", "heads")
-"""Phases of a run of appends, each whole before the next."""
+"""The phases in which a run of appends is written. Each completes before the next begins."""
 REMOVED: Final[tuple[tuple[Phase, ...], ...]] = (("views",), ("events", "quarantine", "own"), ("progress",))
 """Phases in the order in which a removal takes their rows; heads go last, by the phases' own rule."""
 LIFE: Final = ("key", "life")
-"""What rows are looked up by that are found with heads."""
+"""The columns by which rows are looked up together with heads."""
 _DIGEST_BITS: Final = 32
 _VERSION_MAX: Final = 255
-"""What says that it is of a greater one is damaged."""
+"""A digest with a greater version than this is damaged."""
 
 
 class Column(NamedTuple):
@@ -50,13 +50,15 @@ class Column(NamedTuple):
     kind: Kind
     nullable: bool = False
     sql_only: bool = False
-    """It stands in an index of SQL stores; a store that finds rows by partition keys does without it."""
+    """Whether only SQL stores have the column, for an index; a store that finds rows by partition keys does without
+    it."""
     absent: int | None = None
-    """What stands for nothing where a null would be a tombstone in every row."""
+    """The value that is written instead of null, which would be a tombstone in every row."""
 
 
 def columns_of(text: str) -> tuple[Column, ...]:
-    """Return columns from `name kind`, comma by comma; behind it `null`, `null=-1` (see `absent`), `sql`."""
+    """Return columns from a list such as `name kind, name kind null`; marks are `null`, `null=-1` (see `absent`),
+    `sql`."""
     found = []
     for part in text.split(","):
         name, kind, *words = part.split()
@@ -80,16 +82,16 @@ class Table:
     place: tuple[str, ...]
     """The primary key."""
     partitioned_by: int
-    """So many columns of the place are Cassandra's partition key."""
+    """How many columns of the place are Cassandra's partition key."""
     taken_by: Taken
     phase: Phase
     version: int | None = 1
-    """Of the digest; None if there is none, because what a row has is under a digest already."""
+    """The version of the digest; None if rows have none, because another digest covers their columns already."""
     digest: str = "digest"
     apart: tuple[str, ...] = ()
     """Columns that the digest leaves out."""
     beside: tuple[Column, ...] = ()
-    """Columns behind the digest, which somebody else writes: they may change without the row."""
+    """Columns after the digest, which are written separately: they may change while the row does not."""
     time: str | None = "timestamp"
     """The column that has the timestamp of the row's action. None: a row that is there never changes."""
     looked_up: bool = False
@@ -147,7 +149,7 @@ class Table:
         return (*row, self.version << _DIGEST_BITS | self._crc(row))
 
     def read(self, values: Sequence[Any]) -> Any:
-        """Return the row in stored values; `Corrupt.digest` or `SchemaMismatch.version` if it is not one."""
+        """Return the row in stored values; `Corrupt.digest` or `SchemaMismatch.version` if they are not a row."""
         count = len(self.columns)
         row = values[:count]
         if self.version is not None:
@@ -284,7 +286,7 @@ class SliceRow(NamedTuple):
 
 
 _LISTED_BITS: Final = 20
-"""So many rows may be listed by one correction, as a power of two."""
+"""How many rows one correction may list, as a power of two."""
 
 
 class RepairedRow(NamedTuple):
@@ -292,13 +294,13 @@ class RepairedRow(NamedTuple):
 
     partition: int
     number: int
-    """Of the partition; a later one is greater."""
+    """Grows within the partition: a row that was put back later has a greater number."""
     key: str
     life: int
     seq_nr: int
     timestamp: int
     tag: str | None = None
-    """Of a row in the view of a tag."""
+    """The tag, for a row in the view of a tag."""
     tag_seq_nr: int | None = None
 
 
@@ -358,7 +360,7 @@ REPAIRED: Final = Table(
     place=("partition", "number"), partitioned_by=1, taken_by="purge", phase="own",
 )  # fmt: skip
 OWN_TABLES: Final = (JOURNAL, METAJOURNAL, ENDED, POINTER, QUARANTINE, SNAPSHOT)
-"""Those that every store has, beside the tables of its views."""
+"""The tables that every store has, beside the tables of its views."""
 SLICE_VIEW: Final = Table(
     "slice_view", SliceRow._make,
     columns_of(

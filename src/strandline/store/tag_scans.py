@@ -16,15 +16,15 @@ PAGE_BYTES: Final = 8 * 2**20
 _ROW: Final = tuple(column.name for column in TAG_VIEW.columns)
 _PLACE: Final = ("timestamp", "key", "seq_nr")
 BY_TIME: Final = Scan("tag_by_time", TAG_VIEW, ("tag",), _PLACE, _ROW, large_apart=True)
-"""Rows of a tag by their places; only stores that need no partition key have it."""
+"""Rows of a tag by their places. Only stores that need no partition key have this scan."""
 BY_NUMBER: Final = Scan("tag_by_number", TAG_VIEW, ("key", "life", "tag"), ("tag_seq_nr",), _ROW)
-"""Rows of a key by their numbers; so is this."""
+"""Rows of a key by their numbers. Only stores that need no partition key have this scan."""
 OF_KEY: Final = Scan("tag_of_key", TAG_VIEW, ("key",), ("life", "tag", "tag_seq_nr"), _ROW, unbounded=True)
-"""All rows of a key; and this."""
+"""All rows of a key. Only stores that need no partition key have this scan."""
 IN_BUCKET: Final = Scan("tag_in_bucket", TAG_VIEW, ("tag", "bucket"), _PLACE, _ROW)
 BUCKETS: Final = Scan("tag_buckets", TAG_BUCKET, ("tag",), ("bucket",), ("bucket",))
 TAGS: Final = Scan("tags", TAG_VIEW, (), ("tag",), ("tag",), distinct=True, unbounded=True)
-"""The tags that have rows; only stores that need no partition key have it."""
+"""The tags that have rows. Only stores that need no partition key have this scan."""
 PLACES: Final = Scan(
     "tag_places", TAG_PLACE, ("key", "life", "segment", "tag"), ("seq_nr",), ("seq_nr", "timestamp", "tag_seq_nr")
 )
@@ -37,7 +37,7 @@ def is_partitioned(store: Store) -> bool:
 
 
 def progress_of(store: Store, key: str, life: int, tag: str) -> TagProgress | None:
-    """Return how far a key and life is in the view of a tag. A life may have any number of tags."""
+    """Return the progress of a key and life in the view of a tag. A life may have any number of tags."""
     after, more = tag[:-1], True
     while more and after < tag:
         page = store.scan(PROGRESS, (key, life), after=(after,), limit=AT_ONCE)

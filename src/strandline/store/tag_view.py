@@ -1,8 +1,8 @@
 """The views of tags: their tables, the rows that a run of a key's events adds to them, and the rows that a purge takes.
 
-`tag_numbers` gives the rows their numbers. A delete leaves tag rows alone. A purge takes all that is keyed by the life:
-progress tells the segments, their places tell the rows. Where events and their purge are in one cut, the rows are not
-written, but their places and progress are: a batch that was cut off earlier may have left the rows.
+`tag_numbers` gives the rows their numbers. A delete leaves tag rows alone. A purge removes all rows of the life: its
+progress names the segments, the places in these name the rows. Where events and their purge are in one cut, the rows
+are not written, but their places and progress are: a batch that was cut off earlier may have left the rows.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def tag_rows(cut: KeyRun, bucket_us: int) -> Rows:
 
 
 def _progress(cut: KeyRun) -> list[TagProgress]:
-    """Return how far the views of the life that ends are: what was looked up, and what the cut itself adds."""
+    """Return the progress of the ended life in each view: what was looked up, and what the cut itself adds."""
     life = cut.ended_by.life if cut.ended_by is not None else 0
     rows = [*cut.view_rows.get(TAG_PROGRESS, ()), *cut.rows.get(TAG_PROGRESS, ())]
     return [TagProgress._make(row) for row in rows if row[1] == life]

@@ -13,7 +13,7 @@ VIEWS: list[Callable[[StoreSettings], View]] = [
     lambda settings: tags_view(settings.bucket_size),
     lambda _: REPAIRS,
 ]
-"""Each as creation fixed it; which tables it has does not depend on that."""
+"""All views, each made from the settings that creation fixed. The tables of a view do not depend on these settings."""
 
 
 def views_of(settings: StoreSettings) -> tuple[View, ...]:

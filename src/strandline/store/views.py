@@ -1,4 +1,4 @@
-"""Views: what stands in the tables of a store, as pure functions of what the fold made of a key.
+"""Views: pure functions that make the rows of a store's tables from what the fold made of a key.
 
 A view is handed *cuts*: a run of a key's appends that a delete or purge may end, with what was looked up for the key
 before it (rows of tables that declare `looked_up`, as the cuts before left them). It says
@@ -10,7 +10,7 @@ before it (rows of tables that declare `looked_up`, as the cuts before left them
     mirrors   rows that have no more to say than an event's own: a correction writes them anew, or removes them, with it
 
 SQL stores need `rows` alone: `delete_TABLE` and `purge_TABLE` take the others. Stores that find rows by partition keys
-run `phases`. The journal's own tables are one more view; nothing here but that one is known to any store.
+run `phases`. The journal's own tables are one more view, and the only one here that stores know by name.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _never(_: EventHeader) -> bool:
 
 
 class View(NamedTuple):
-    """A view: its tables, and what a cut means for them."""
+    """A view: its tables, and the functions that say what a cut changes in them."""
 
     name: str
     tables: tuple[Table, ...]
@@ -92,7 +92,7 @@ class View(NamedTuple):
 
 
 def _spans(cut: KeyRun) -> Iterator[Span]:
-    """Yield events that go, by segment. Below the head's `removed_to` there is nothing left."""
+    """Yield the stretches of events to remove, by segment. Nothing is left below the head's `removed_to`."""
     if cut.ended_by is None or not isinstance(cut.before, Head):
         return
     size, first, last = cut.before.segment_size, cut.before.removed_to + 1, cut.ended_by.to
@@ -163,7 +163,7 @@ def _slice_mirrors(events: Sequence[EventRow]) -> Rows:
 
 
 def _slice_gone(cut: KeyRun, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
-    """Yield the rows of the slice view that go: the journal's rows tell where they stand."""
+    """Yield the rows of the slice view to remove. The journal's rows tell where they are."""
     entity_type, partition = cut.key.partition("|")[0], cut.state.partition if cut.state is not None else 0
     seq_nr, timestamp = JOURNAL.at("seq_nr"), JOURNAL.at("timestamp")
     for span in _spans(cut):
@@ -197,7 +197,7 @@ def packages_of(views: Sequence[View]) -> tuple[str, ...]:
 
 
 def add_rows(batch: PartitionBatch, views: Sequence[View], view_rows: Mapping[str, ViewRows]) -> None:
-    """Let views say which rows the cuts of a batch make. What was looked up follows each cut of its key."""
+    """Add to the cuts of a batch the rows that views make of them. Each cut updates the looked-up rows of its key."""
     if not views:
         return
     making = [view for view in views if view.rows is not _no_rows]
