@@ -14,8 +14,9 @@
     project         run projections, on the offsets that plain hosts use
     rebuild         build a new generation of a projection beside the one that serves
 
-They work on what was recorded and make no journal: a place without one is `SchemaMismatch.no_schema`. Importing this
-package imports no PySpark: what needs it is loaded when it is used, and `Unsupported.not_installed` says how to get it.
+None of them creates a journal: where there is none, they raise `SchemaMismatch.no_schema`. Importing this
+package does not import PySpark: modules that need it are loaded at their first use, and `Unsupported.not_installed`
+says how to get it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
     "reconcile", "replay", "resolve", "run", "sweep",
 ]  # fmt: skip
 
-# No module has the name of what it is the home of: once imported, it would stand in its place.
+# No module has the name of a function that it defines: once imported, the module would hide the function.
 _HOMES = {
     "append_frame": "events",
     "archive": "archiving",

@@ -1,11 +1,12 @@
-"""Archive: events up to a time as Parquet, by Spark, for readers that know nothing of Strandline.
+"""Archive: Spark writes events up to a time as Parquet, for readers that know nothing of Strandline.
 
     store ──mapInArrow──▶ events as columns ──by entity type, month and slices, sorted──▶ new files
     new files ──read back, each event made anew from its columns──▶ counts and digests, compared with the store's
     files moved in and synced ──▶ manifest, last
 
-An archive grows: a run writes what was recorded since the last one. Killed at any point, the old manifest answers, and
-the next run does it again. `remove=True` then takes the events out of the store (`pipeline.removing`).
+An archive grows: each run writes the events that were recorded since the last one. If a run is killed, the old manifest
+stays valid, and the next run writes these events again. `remove=True` then takes the events out of the store
+(`pipeline.removing`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILE_BYTES: Final = 256 * 2**20
-"""About so many bytes of events, before they are compressed, go into one file."""
+"""The bytes of events, before compression, that go into one file, about."""
 WRITTEN: Final = {
     "compression": "zstd",
     "parquet.block.size": str(8 * 2**20),
@@ -108,7 +109,7 @@ class ArchiveReport:
     removed: int = 0
     """Events that this run took out of the store."""
     kept_keys: int = 0
-    """Keys of which archived events had to stay, behind a damaged one."""
+    """The number of keys with archived events that stayed in the store, because they follow a damaged one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +150,9 @@ def archive(
 ) -> ArchiveReport:
     """Write the events recorded before a time (aware datetime or µs) into the archive at `path`, or add them to it.
 
-    The folder must be one that Spark's tasks see, too. `InvalidInput.time_ahead` above the strandline: not all events
-    up to there are in the store. Events that a Delete or Purge removed before are not written; those removed later
-    stay in the files (`sweep` takes purged lives out).
+    Spark's tasks must see the same folder. `InvalidInput.time_ahead` if the time is above the strandline: the store
+    does not have all events up to it yet. Events that a Delete or Purge removed before are not written; those removed
+    later stay in the files (`sweep` takes purged lives out).
 
     With `remove` the archived events from before that time leave the store, once their files were read back: reads of
     keys and replays show them from the files, and queries by slices from before them are refused.
@@ -202,7 +203,7 @@ class ArchiveRun:
         self._parts = [ArchivePart(partition, manifest.to, to) for partition in partitions]
 
     def run(self, stop: threading.Event) -> Manifest:
-        """Write, read back, compare, move in, and name the files."""
+        """Write the files, read them back, compare them with the store, move them in, and list them in the manifest."""
         context = self._spark.sparkContext
         try:
             context.setJobDescription(NAME)
@@ -256,7 +257,7 @@ class ArchiveRun:
         widths = {group: _width(one.size) for group, one in expected.items()}
         files = max(1, sum(-(-SLICES // width) for width in widths.values()))
         events = self._mapped(partial(_events, self._target, self._parts, widths), _written_schema())
-        # One task writes all of a file, so nothing but its own sort decides its order.
+        # One task writes a whole file, so the task's sort alone decides the order in the file.
         ordered = events.repartition(files, "entity", "month", "slices").sortWithinPartitions(
             "entity", "month", "slices", F.encode("key", "utf-8"), "life", "seq_nr"
         )
@@ -270,7 +271,7 @@ class ArchiveRun:
         return self._spark.range(0, count, 1, count).mapInArrow(function, from_arrow_schema(schema))
 
     def _read_back(self, new: Path) -> list[ArchivedFile]:
-        """Read the new files, and make each event anew from its columns; what each file has."""
+        """Return what each new file has. Each event is read back and made anew from its columns."""
         found = sorted(new.rglob("*.parquet"))
         if not found:
             return []
@@ -322,7 +323,7 @@ def _sums(files: list[ArchivedFile]) -> dict[FileGroup, tuple[int, int]]:
 
 
 def _width(size: int) -> int:
-    """How many slices go into one file: a power of two, so that a file has about `FILE_BYTES`."""
+    """Return how many slices go into one file: a power of two, so that a file has about `FILE_BYTES`."""
     width = SLICES
     while width > 1 and size * width > FILE_BYTES * SLICES:
         width //= 2
@@ -335,7 +336,7 @@ def _written_schema() -> pa.Schema:
 
 @contextmanager
 def _timestamps_with_statistics(spark: SparkSession) -> Iterator[None]:
-    """Let Spark write times as 64-bit integers: its own old form has no zone and no statistics."""
+    """Let Spark write times as 64-bit integers: Spark's default, an older form, has no zone and no statistics."""
     before = spark.conf.get(TIMESTAMP_TYPE)
     spark.conf.set(TIMESTAMP_TYPE, "TIMESTAMP_MICROS")
     try:
@@ -360,7 +361,7 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
 
 
 def _crossing(make: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the items of an iterator; its errors come back in our words."""
+    """Yield the items of an iterator; an error that it raises travels as text that `failures.crossed` finds."""
     try:
         yield from make()
     except Exception as error:  # noqa: BLE001 - whatever it is, the driver decides
@@ -370,7 +371,7 @@ def _crossing(make: Any) -> Iterator[pa.RecordBatch]:
 def _tallied(
     target: JournalRef, parts: list[ArchivePart], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Counts, bytes and digests of a part, by entity type and month."""
+    """Return the counts, bytes and digests of a part, by entity type and month."""
 
     def made() -> Iterator[pa.RecordBatch]:
         partitions = target.open().store.settings.partitions
@@ -408,7 +409,7 @@ def _divided(page: list[EventRow], partitions: int) -> tuple[list[EventRow], lis
 
 
 def _by_group(page: list[EventRow]) -> Iterator[tuple[FileGroup, list[EventRow]]]:
-    """Yield the events of each entity type and month: mostly all are of one."""
+    """Yield the events, grouped by entity type and month; usually there is one group."""
     groups: dict[FileGroup, list[EventRow]] = {}
     if page and len({(row.entity_type, row.timestamp // DAY_US) for row in page}) == 1:
         groups[page[0].entity_type, month_of(page[0].timestamp)] = page
@@ -431,7 +432,7 @@ def _month_of_day(day: int) -> str:
 def _events(
     target: JournalRef, parts: list[ArchivePart], widths: Mapping[FileGroup, int], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a part as columns, with the folder that each belongs to."""
+    """Yield the events of a part as columns, with the folder that each belongs to."""
 
     def made() -> Iterator[pa.RecordBatch]:
         partitions = target.open().store.settings.partitions

@@ -1,7 +1,8 @@
-"""Spark's classes, read and checked once for all JVMs: with them one starts in half the time, and with half the work.
+"""A class archive of Spark's classes, read and verified once: a JVM that uses it starts in half the time, with half the
+work.
 
-Java calls it class data sharing. What was prepared fits one Java and one set of jars; a JVM that it does not fit goes
-without. It is code, and so it is kept where nobody but the user can write.
+Java calls it class data sharing. An archive fits one Java and one set of jars; a JVM with others starts without it. The
+archive is code, so it is kept in a folder where only the user can write.
 
 The classes are those that a rehearsal needed: a small journal, carried once (`rehearsal.py`).
 """
@@ -29,7 +30,7 @@ JAVA_CLASSES: Final = "java.jsa"
 SPARK_CLASSES: Final = "spark.jsa"
 PREPARE_WAIT_S: Final = 300
 _UNHEARD: Final = "-Xlog:cds=off,cds+dynamic=off,class+path=off"
-"""What does not fit is of no interest: it is slower, and that is all."""
+"""Silences Java's warnings about an archive that does not fit: the JVM only starts more slowly without it."""
 
 
 def options(java: Java, spark_home: Path) -> list[str]:
@@ -46,10 +47,13 @@ def options(java: Java, spark_home: Path) -> list[str]:
 
 
 def prepare(java: Java, spark_home: Path, flags: list[str]) -> int:
-    """Prepare classes for JVMs that are started with these flags, in place of those that were; their bytes."""
+    """Prepare the class archive for JVMs that are started with these flags, in place of an older
+    one; return its bytes.
+    """
     stamp = _stamp(java, spark_home)
     stamp.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # They are made where they stay, and named when they are whole: the second file knows where the first one is.
+    # The files are made in their final folder and listed in the stamp when they are whole: the second file has the path
+    # of the first in it.
     folder = Path(tempfile.mkdtemp(dir=stamp.parent, prefix=f"{stamp.stem}-"))
     try:
         base, all_ = folder / JAVA_CLASSES, folder / SPARK_CLASSES
@@ -70,7 +74,9 @@ def prepare(java: Java, spark_home: Path, flags: list[str]) -> int:
 
 
 def _remove_old(place: Path, ours: str) -> None:
-    """Remove what no stamp names, unless it may still be made for another Spark; and stamps of Sparks that are gone."""
+    """Remove the stamps of Sparks that are gone, and archives that no stamp names, unless another process may be making
+    one.
+    """
     named = set()
     for stamp in place.glob("classes-*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

@@ -1,8 +1,8 @@
-"""Whether the cluster that a session runs on is still there.
+"""A watch on the cluster of a session: whether it is still there.
 
-Spark waits for a master that is gone, and for executors that nobody starts, without a bound and without a word. So who
-waits for Spark looks here: if a standalone master cannot be reached for `AWAY_S`, the work ends as `Unavailable.away`.
-Work that waits for executors while the master is there goes on waiting, and says so.
+Spark waits for a master that is gone, and for executors that nobody starts, without a bound and without a word. So a
+thread that waits for Spark asks this watch: if a standalone master cannot be reached for `AWAY_S`, the work ends as
+`Unavailable.away`. Work that waits for executors while the master is there goes on waiting, with a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AWAY_S: Final = 30.0
 LOOK_EVERY_S: Final = 2.0
 CONNECT_WAIT_S: Final = 5.0
 WAITS_S: Final = 30.0
-"""So long work waits for an executor before it is said."""
+"""How long work waits for an executor before a warning is logged."""
 POLL_S: Final = 0.1
 T = TypeVar("T")
 _logger = logging.getLogger("strandline")
@@ -34,7 +34,7 @@ class ClusterWatch:
     """Looks at a session's cluster for one thread that waits. A local master is always there."""
 
     def __init__(self, master: str, executors: Callable[[], int] | None = None) -> None:
-        """`executors` tells how many there are, if that is known."""
+        """`executors` returns the number of executors; None if it cannot be known."""
         self._master, self._executors = master, executors
         self._addresses = addresses(master)
         self._seen_at = self._looked_at = time.monotonic()
@@ -42,8 +42,9 @@ class ClusterWatch:
         self._warnings = RepeatedWarnings(_logger)
 
     def check(self, *, waits: bool = False) -> None:
-        """Raise `Unavailable.away` if no master can be reached for a while. `waits`: there is work that needs an
-        executor."""
+        """Raise `Unavailable.away` if no master can be reached for a while. `waits` says that work
+        needs an executor.
+        """
         now = time.monotonic()
         if now - self._looked_at < LOOK_EVERY_S:
             return
@@ -72,8 +73,9 @@ def check_there(master: str) -> None:
 
 
 def addresses(master: str) -> list[tuple[str, int]]:
-    """Return where the masters of a standalone cluster listen; none for any other, which Spark itself must look
-    after."""
+    """Return where the masters of a standalone cluster listen; none for any other cluster, which
+    Spark itself watches.
+    """
     if not master.startswith("spark://"):
         return []
     found = [re.fullmatch(r"\[?([^\[\]]+)\]?:(\d+)", each) for each in master.removeprefix("spark://").split(",")]
@@ -81,7 +83,7 @@ def addresses(master: str) -> list[tuple[str, int]]:
 
 
 def answers(masters: list[tuple[str, int]]) -> bool:
-    """Return whether one of these takes a connection."""
+    """Return whether one of these addresses accepts a connection."""
     for address in masters:
         try:
             socket.create_connection(address, CONNECT_WAIT_S).close()
@@ -94,7 +96,8 @@ def answers(masters: list[tuple[str, int]]) -> bool:
 def answer(call: Callable[[], T], watch: ClusterWatch, stop: threading.Event | None) -> T:
     """Return the result of a call that waits for executors.
 
-    `JvmUnwanted` if `stop` is set before, `Unavailable.away` if the cluster goes: the call is then left to itself.
+    `JvmUnwanted` if `stop` is set before it ends, `Unavailable.away` if the cluster goes away: the call then goes on
+    unwatched.
     """
     done: list[T | Exception] = []
     ended = threading.Event()

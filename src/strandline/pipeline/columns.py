@@ -1,7 +1,7 @@
 """Events as columns: a page of rows of the store becomes one Arrow batch.
 
-The fixed fields of all bodies are read at once, by NumPy; types, tags and headers, which repeat, once for all events
-that have the same. A page with a damaged event is taken apart event by event.
+NumPy reads the fixed fields of all bodies at once. Types, tags and headers repeat, so each different value is decoded
+once. A page with a damaged event is decoded event by event.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PLACES: Final = Struct("<4I")
 
 
 def record_batch(rows: Sequence[EventRow], *, payloads: bool = True) -> pa.RecordBatch:
-    """Return the events of these rows, in their order; without `payloads` that column is not filled."""
+    """Return the events of these rows, in their order; without `payloads` the column of payloads is null."""
     columns = zip(*rows, strict=True)
     try:
         arrays = _columns(*map(cast(Any, list), columns), with_payloads=payloads)
@@ -77,7 +77,7 @@ def _columns(
     twice = {"seq_nr": seq_nrs, "prev_seq_nr": prevs, "timestamp": timestamps}
     if not (known and all(np.array_equal(fixed[name], column) for name, column in twice.items())):
         return None
-    # Type and tags with the places of both, which stand before them.
+    # Type and tags, and before them the four places where the variable fields begin.
     words = _between(bodies, np.full(len(bodies), FIXED.size - _PLACES.size), fixed["headers_at"])
     names, tags = _repeated(words, {"type": _name_of, "tags": _tags_of})
     (headers,) = _repeated(_between(bodies, fixed["headers_at"], fixed["metadata_at"]), {"headers": parsed_headers})
@@ -128,7 +128,7 @@ def _between(bodies: list[bytes], starts: np.ndarray[Any, Any], ends: np.ndarray
 
 
 def _repeated(written: pa.DictionaryArray, columns: dict[str, Callable[[bytes], Any]]) -> list[pa.Array]:
-    """Return columns of what these say, each different one read once."""
+    """Return a column for each reader, which decodes each different text once."""
     different = written.dictionary.to_pylist()
     read = [
         pa.array([reader(one) for one in different], ARROW_SCHEMA.field(name).type) for name, reader in columns.items()
@@ -137,7 +137,7 @@ def _repeated(written: pa.DictionaryArray, columns: dict[str, Callable[[bytes], 
 
 
 def _uuids(ids: np.ndarray[Any, Any]) -> pa.Array:
-    """Ids as they are written: 8-4-4-4-12 hexadecimal digits."""
+    """Return ids as text: 8-4-4-4-12 hexadecimal digits."""
     digits = np.frombuffer(ids.tobytes().hex().encode(), np.uint8).reshape(len(ids), 32)
     text = np.full((len(ids), _UUID_SIZE), ord("-"), np.uint8)
     for group, (start, end) in enumerate(_UUID_GROUPS):

@@ -27,24 +27,24 @@ from strandline.values.keys import SLICES, partition_of
 
 PAGE: Final = 2000
 LOOKS_MAX: Final = 40
-"""So often at most a place in a partition is looked for."""
+"""How many times at most a partition is asked for an append, to find where to cut it."""
 
 
 @dataclass
 class TimeRange(InputPartition):
-    """The events that one task gives: of a partition, after one timestamp, up to another, and up to an offset."""
+    """The events of a partition that one task returns: after one timestamp, up to another, and up to an offset."""
 
     partition: int
     after: int
     to: int
     cut: int = LAST
     slices: tuple[int, int] | None = None
-    """Of these alone: where it was read so far by another number of partitions."""
+    """Only these slices; set when the offsets of a stream are from a log with another number of partitions."""
 
 
 @dataclass
 class KeyRange(InputPartition):
-    """The events that one task gives: of some keys of a partition, up to an offset."""
+    """The events of some keys of a partition that one task returns, up to an offset."""
 
     partition: int
     keys: tuple[str, ...]
@@ -52,9 +52,8 @@ class KeyRange(InputPartition):
 
 
 def ranges_between(after: Sequence[int], to: Sequence[int], partitions: int) -> Iterator[TimeRange]:
-    """Yield what lies between timestamps by partition, and later ones, of a log that has so many partitions now.
-
-    It may have had other numbers of them when these were noted.
+    """Yield the ranges between two lists of timestamps by partition, of a log that now has `partitions`. The log may
+    have had another number of partitions when each list was noted.
     """
     counts = {len(after), len(to), partitions}
     if len(counts) == 1:
@@ -124,7 +123,7 @@ def parts_of_partition(
 
 
 def _append_after(store: Store, chosen: Selection, partition: int, time: int, to: int) -> tuple[int, int] | None:
-    """Time and offset of the first append in the store after a time."""
+    """Return time and offset of the first append in the store after a time."""
     found = events_of(store, partition, after=(time, LAST), to=to, limit=1, entity_type=chosen.entity_type).rows
     return (found[0].timestamp, log_offset_of(found[0].body)) if found else None
 
@@ -132,11 +131,10 @@ def _append_after(store: Store, chosen: Selection, partition: int, time: int, to
 def edges_by_offset(
     append_after: Callable[[int], tuple[int, int]], first: tuple[int, int], last: tuple[int, int], parts: int
 ) -> list[int]:
-    """Times that cut a partition into parts with about as many appends each.
-
-    `append_after` tells time and offset of the first append after a time; `first` and `last` are those at both ends.
-    Offsets count appends, time does not: between two known places the next look is where the offset should be if
-    appends came evenly, and every second time in the middle, for where they did not.
+    """Return times that cut a partition into parts with about as many appends each. `append_after` returns time and
+    offset of the first append after a time; `first` and `last` are the appends at both ends. Offsets count appends,
+    times do not. So between two known appends the search looks next at the time where the offset would be if appends
+    came evenly, and every second time in the middle, in case they did not.
     """
     known = [(first[0] - 1, first[1]), last]
     close = max(1, (last[1] - first[1]) // (parts * 8))

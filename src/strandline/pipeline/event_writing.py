@@ -6,8 +6,8 @@
     json         with a binary payload: whether it is JSON    headers      map of text to text, may be left out
 
 Each row is recorded once, also if its task is tried again, runs twice at the same time, or is killed in the middle, and
-if the whole write is repeated: `journal/importing.py` says how. Rows of one key that stand in one partition of the
-DataFrame are recorded in their order there; `append_frame` brings them together. Between partitions there is no order.
+if the whole write is repeated: `journal/importing.py` says how. Rows of one key in one partition of the DataFrame are
+recorded in their order there; `append_frame` brings them together. Between partitions there is no order.
 
 A row that cannot be recorded is refused by itself: all others are recorded, then the write ends with
 `InvalidInput.rows_refused`, which has their number and the first of them. With the option `refused`, a folder that all
@@ -39,7 +39,7 @@ from strandline.values.payloads import parse_json
 ROWS_AT_ONCE: Final = 20_000
 BYTES_AT_ONCE: Final = 16 * 2**20
 LISTED_MAX: Final = 20
-"""So many refused rows are in the error, and travel from each task."""
+"""How many refused rows at most are in the error, and travel from each task."""
 TEXT: Final = StringType()
 COLUMNS: Final[Mapping[str, tuple[DataType, ...]]] = {
     "key": (TEXT,),
@@ -69,7 +69,7 @@ class EventsWriter(DataSourceArrowWriter):
 
     def __init__(self, target: JournalRef, schema: StructType, refused: str | None) -> None:
         check_columns(schema)
-        target.open()  # a place without a journal is told before any row is looked at
+        target.open()  # where there is no journal, this raises before any row is read
         self.target, self.refused = target, refused
         self.id = uuid.uuid4().hex
         if refused is not None:
@@ -101,10 +101,10 @@ class EventsWriter(DataSourceArrowWriter):
 
     @crossing
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: recorded rows stay, and are not recorded again when they are written again."""
+        """Do nothing: recorded rows stay; writing them again does not record them twice."""
 
     def _keep_files(self, names: Iterable[str | None]) -> None:
-        """Remove the lists of attempts that do not count."""
+        """Remove the lists of refused rows that failed or repeated attempts of tasks have left."""
         kept = set(names)
         for path in Path(str(self.refused)).glob(f"{self.id}-*.jsonl"):
             if path.name not in kept:
@@ -191,7 +191,7 @@ def _make_folder(folder: str) -> None:
 
 
 def parts_of(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield batches, so many together as are recorded at once."""
+    """Yield batches, joined or cut to the number of rows that is recorded at once."""
     part: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -247,8 +247,7 @@ def _event_of(
 
 
 def _json(text: str | bytes, field: str) -> Any:
-    """Return a JSON value. Text that is written as we would write it says what it says; any other is read with more
-    care."""
+    """Return a JSON value. Text in our own form is taken as it is; any other is checked strictly."""
     try:
         value = orjson.loads(text)
         if orjson.dumps(value) == (text if isinstance(text, bytes) else text.encode()):

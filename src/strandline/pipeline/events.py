@@ -1,7 +1,7 @@
 """Events as a Spark format: `spark.read.format("strandline")`, `readStream` and `write`.
 
-A batch read gives what `Journal.read` would give for every key, store and tail joined, cut at the log's ends of the
-moment it was planned. A stream gives what the store has, in timestamp order per partition, up to the pointers; its
+A batch read returns what `Journal.read` would return for every key, store and tail joined, up to the log's ends at the
+moment of planning. A stream returns what the store has, in timestamp order per partition, up to the pointers; its
 offset is a timestamp per partition, so a restart goes on there. What a write does is in `event_writing.py`.
 
 Options of reads: `url`, or `log` and `store`; `entity_type`; `slices` ("0-1023"); `from`, `to` (times with a zone,
@@ -10,9 +10,9 @@ inclusive and exclusive); `types`, `tags`: events of any of these (one text, or 
 stream: `start` ("earliest" or "latest"), `rows_max` (per batch); `set.NAME`: a setting of `connect`.
 
 Filters on entity_type, key, slice, timestamp and type are taken over where Spark hands them to sources written in
-Python: `spark.sql.python.filterPushdown.enabled`, which sessions of `strandline.pipeline.session` have on. Spark tells
-such sources nothing of the columns that a query needs: give the format a schema with these alone, and no payload is
-taken out of a body, or sent to Spark, that nobody asked for.
+Python: `spark.sql.python.filterPushdown.enabled`, which sessions of `strandline.pipeline.session` have on. Spark does
+not tell such sources which columns a query needs: give the format a schema with only these columns, and payloads that
+the query does not need are neither decoded nor sent to Spark.
 
 Spark prints options with its plans. So a URL with a password is refused: the option is then `file:PATH`, a file with
 the URL, or `env:NAME`, a variable that has it, on each machine that runs tasks.
@@ -76,7 +76,7 @@ COMMENTS: Final[Mapping[str, str]] = {
     "json": "whether the payload is JSON",
     "damaged": "whether what was appended cannot be read any more; payload and metadata are then null",
 }
-"""What the columns are: Spark shows it as their comments."""
+"""The meaning of each column; Spark shows it as the column's comment."""
 
 
 class EventsSource(DataSource):
@@ -117,9 +117,10 @@ class EventsSource(DataSource):
 def replay(
     spark: SparkSession, url: str | None = None, *, columns: Sequence[str] | None = None, **options: Any
 ) -> DataFrame:
-    """Journals as a DataFrame; options are those of the format, `from` written `from_`, and settings of `connect`.
+    """Return journals as a DataFrame. Options are those of the format, `from` written `from_`, and settings of
+    `connect`.
 
-    Only `columns` are read and sent to Spark, by default all. Texts of `keys`, `types`, `tags` may be a list. A URL
+    Only `columns` are read and sent to Spark, by default all. `keys`, `types` and `tags` may be lists. A URL
     with a password is kept in a file that only this user can read, until this process ends.
     """
     given: dict[str, Any] = {"url": url}
@@ -139,8 +140,8 @@ def append_frame(
 ) -> None:
     """Record the rows of a DataFrame as events, those of a key in the order of the columns `order_by`.
 
-    Columns are those of `event_writing`, and those of `order_by`, which are not recorded. It brings the rows of a key
-    together in one task; without `order_by` rows stay where they are. Each row is recorded once, however often this is
+    Columns are those of `event_writing`, and those of `order_by`, which are not recorded. With `order_by` all rows of a
+    key go to one task; without it rows stay in their partitions. Each row is recorded once, however often this is
     called with it. Rows that cannot be recorded are `InvalidInput.rows_refused`; with a folder `refused` they are
     listed there. Other options are `log`, `store`, and settings of `connect`.
     """
@@ -165,7 +166,7 @@ def append_frame(
 
 
 def load(spark: SparkSession, options: Mapping[str, str], columns: Sequence[str] | None = None) -> DataFrame:
-    """Load the format with these options. Passwords may be in them: Spark is only told where they are."""
+    """Load the format with these options. Where one has a password, Spark gets a reference to it only."""
     reader = spark.read.format(EventsSource.name()).options(**_with_references(spark, options))
     if columns is not None:
         wrong = sorted(set(columns) - set(ALL_COLUMNS)) or ([] if columns else ["no column"])
@@ -176,7 +177,9 @@ def load(spark: SparkSession, options: Mapping[str, str], columns: Sequence[str]
 
 
 def _with_references(spark: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
-    """Return options for a session that knows the format from now on; of a URL with a password, where it is kept."""
+    """Register the format with the session and return the options; a URL with a password becomes a
+    reference to a file.
+    """
     if any(has_password(options.get(name, "")) for name in PLACES):
         given = JournalRef(options.get("url"), options.get("log"), options.get("store"))
         target = given.by_reference(jvm.temporary_folder())
@@ -247,7 +250,8 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         ends = self.frozen or self._pointers()
-        if len(start) != len(ends):  # another log has taken over: its pointers began above all of the old one's
+        # another log has taken over: its pointers began above all timestamps of the old one
+        if len(start) != len(ends):
             return _offsets(ends)
         ends = [max(end, start[str(partition)]) for partition, end in enumerate(ends)]
         if isinstance(limit, ReadMaxRows):
@@ -277,7 +281,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [pointer.timestamp for pointer in self.selection.target.open().store.pointers()]
 
     def _limited(self, partition: int, start: int, end: int, rows_max: int) -> int:
-        """Return the timestamp up to which at most about `rows_max` events come: an append is never cut."""
+        """Return the timestamp up to which there are at most about `rows_max` events; it never cuts an append."""
         store = self.selection.target.open().store
         rows = events_of(
             store, partition, after=(start, LAST), to=end, limit=rows_max, entity_type=self.selection.entity_type

@@ -1,7 +1,7 @@
 """Expiry: purge the keys whose time has passed.
 
-Every key whose stored head says so, however old, gets a Purge that is void if anything was recorded for the key since
-that head. So a key that was revived stays, carried or not, and doing it twice is harmless.
+Every key whose stored head has an expiry in the past gets a Purge. The Purge is void if anything was recorded for the
+key since that head. So a key that was revived stays, even if that is not carried yet, and purging twice is harmless.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def purge_expired(
     dry_run: bool = False,
     **settings: Any,
 ) -> list[Key]:
-    """Purge expired keys; which ones. With `dry_run` they are only listed."""
+    """Purge expired keys, and return them. With `dry_run` they are only listed."""
     with JournalRef(url, log, store, {"schema": "check", **settings}).connect() as s:
         pages = _expired(s, _log_time(s))
         return [Key.of(key) for page in pages for key in (dict(page) if dry_run else _purge(s, page))]

@@ -5,12 +5,11 @@
     PATH/increment=000002/…
     PATH/_new-…                      what is being written, or what is left of a run that was killed; nobody reads it
 
-A run writes the events that came into the store since the last increment, up to the pointers of its start. It names
-them in a file beside them, and then gives both their place by one rename. So a run that is killed at any step leaves
-either nothing or all of it, and the next one begins where the last increment says that it ended. Two runs at once: one
-of them cannot have the place, and ends with `Conflict`.
-
-What is deleted or purged afterwards stays in the copy. An `archive` is no copy: it follows deletes, and is read back.
+A run writes the events that came into the store since the last increment, up to the pointers of its start. It describes
+them in a note beside the files, and then one rename moves both into place. So a run that is killed at any step leaves
+either no increment or a whole one, and the next run begins where the last increment ended. Of two runs at once one ends
+with `Conflict`. Events that are deleted or purged afterwards stay in the copy. An `archive` is no copy: it follows
+deletes, and is read back.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ NOTE: Final = "_strandline.json"
 NEW: Final = re.compile(r"_new-(\d{6,})-.*")
 INCREMENT: Final = re.compile(r"increment=(\d{6,})")
 FLAT_FORMATS: Final = ("csv",)
-"""Formats without lists and maps: these are written as JSON."""
+"""Formats that have no lists and maps; for them, lists and maps are written as JSON."""
 COLUMNS: Final = (
     "key", "entity_type", "slice", "seq_nr", "prev_seq_nr", "life", "timestamp", "day", "type", "tags", "headers",
     "metadata", "append_id", "damaged",
@@ -68,7 +67,7 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class ExportNote:
-    """The note of one increment. It lies beside the files, and nothing else is remembered."""
+    """The note of one increment, a file beside its data. Runs keep no other state."""
 
     history_id: str
     after: tuple[int, ...]
@@ -76,9 +75,9 @@ class ExportNote:
     """Timestamps, per partition of the log."""
     events: int
     chosen: dict[str, Any]
-    """What was asked for: the same for all increments."""
+    """The options of the export, which are the same for all increments."""
     run: str
-    """The run that wrote it."""
+    """The id of the run that wrote the increment."""
 
     def to_json(self) -> bytes:
         return orjson.dumps(
@@ -117,8 +116,8 @@ def export(
     """Add the events that came into the store since the last run to the copy at `path`; the first run begins it.
 
     `path` may be in any file system that Spark's tasks see and that renames a folder in one step. `payload_schema`, as
-    Spark writes one ("total DOUBLE, lines ARRAY<STRING>"), makes columns of JSON payloads; `payload` then has only
-    those that do not fit it. What is chosen must be the same for all runs: else `InvalidInput.option`.
+    Spark writes one ("total DOUBLE, lines ARRAY<STRING>"), makes columns of JSON payloads; column `payload` then has
+    only the payloads that do not fit it. The options must be the same for all runs: else `InvalidInput.option`.
     """
     chosen: dict[str, Any] = {
         "format": format, "partition_by": list(partition_by), "payload_schema": payload_schema,
@@ -204,7 +203,7 @@ class ExportRun:
                               hint="export into a new folder, or with what the last run was given")  # fmt: skip
 
     def _write(self, new: str, after: tuple[int, ...], to: tuple[int, ...]) -> int:
-        """Write the files of an increment; how many events are in them."""
+        """Write the files of an increment, and return the number of their events."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
@@ -313,14 +312,14 @@ def _crossing(pages: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class ExportFolder:
-    """The folder of a copy, in any file system that Hadoop's classes open; those of Spark's own JVM."""
+    """The folder of a copy, in any file system that the Hadoop classes of Spark's JVM can open."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._jvm = spark.sparkContext._jvm
         conf = spark.sparkContext._jsc.hadoopConfiguration()
         given = self._jvm.org.apache.hadoop.fs.Path(path)
         self._files = given.getFileSystem(conf)
-        if self._files.getScheme() == "file" and not given.isAbsolute():  # the JVM may be in another folder
+        if self._files.getScheme() == "file" and not given.isAbsolute():  # the JVM may have another working directory
             given = self._jvm.org.apache.hadoop.fs.Path(str(Path(path).absolute()))
         self._root = self._files.makeQualified(given)
         self.path = str(self._root.toString())
@@ -372,9 +371,8 @@ class ExportFolder:
             stream.close()
 
     def give_place(self, name: str, number: int, note: ExportNote) -> None:
-        """Make a folder an increment; `Conflict` if that number is another run's.
-
-        Of two at the same moment one may end up inside the other's folder, where nobody reads it.
+        """Rename a folder to the increment with this number; `Conflict` if another run has taken the number. Of two
+        renames at the same moment one may end up inside the other's folder, where no reader looks.
         """
         place = self._path(f"increment={number:06d}")
         moved = not self._files.exists(place) and self._files.rename(self._path(name), place)
@@ -389,7 +387,7 @@ class ExportFolder:
         self._files.delete(self._path(name), True)
 
     def remove_left_overs(self, number: int) -> None:
-        """Remove what runs have left that can have no place any more. One for the next number may still be at work."""
+        """Remove the folders of ended runs whose number is taken. A run for the next number may still be at work."""
         for name in self.names():
             found = NEW.fullmatch(name)
             if found and int(found[1]) <= number:

@@ -1,5 +1,5 @@
-"""Failures: how an error travels to the driver: from a Spark task as text in its result row, from the stream's source
-as text inside Spark's own, which is pages long and knows nothing of our classes.
+"""Failures: how an error travels to the driver. A Spark task returns it as text in its result row. From the stream's
+source it comes as text inside Spark's own error, which is pages long and does not have our classes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _CROSSED: Final = re.compile(re.escape(CROSSING) + r"(\{.*\})$", re.MULTILINE)
 
 
 class TaskFailed(Exception):
-    """A task failed with an error that is not one of ours: a bug, or a library's."""
+    """A task failed with an error that is not a `StrandlineError`: a bug, or a library's error."""
 
 
 def to_text(error: BaseException) -> str:
-    """Return an error as text. Facts that JSON cannot carry come as their text."""
+    """Return an error as JSON text. Facts that JSON cannot hold become their text."""
     if not isinstance(error, StrandlineError):
         return orjson.dumps({"class": type(error).__name__, "message": str(error)}).decode()
     said = {
@@ -48,7 +48,7 @@ def from_text(text: str) -> Exception:
 
 
 def crossing(method: Callable[..., T]) -> Callable[..., T]:
-    """Return a method that Spark calls in another process: its errors come with text that `crossed` finds."""
+    """Wrap a method that Spark calls in another process, so that `crossed` finds its error in Spark's text."""
 
     @wraps(method)
     def call(*args: Any) -> T:
@@ -61,7 +61,8 @@ def crossing(method: Callable[..., T]) -> Callable[..., T]:
 
 
 def crossed(text: str) -> Exception | None:
-    """Return the error that a method marked with `crossing` raised, from the text that Spark made of it; None if none
-    did."""
+    """Return the error that a method wrapped by `crossing` raised, found in Spark's text of it;
+    None if there is none.
+    """
     found = _CROSSED.search(text)
     return from_text(found[1]) if found else None

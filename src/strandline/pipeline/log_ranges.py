@@ -1,13 +1,14 @@
-"""What of the log is carried next: ranges of its partitions, planned batch by batch in the driver's process.
+"""The planner of replication: which ranges of the log's partitions are carried next, batch by batch, in the driver's
+process.
 
-A range says which records, and has none of them. The task that gets it reads them from the log itself, so that no byte
-of them goes through a JVM, there and back, only to reach the next process on the same machine. A task has one range if
-it is long, several if they are short, or if more tasks would only wait for each other. From batch to batch all cores
-wait for a moment, so a range with more behind it goes on while its task is young (`GO_ON_S`).
+A range names records but has none of them. Its task reads them from the log itself, so no record goes through a JVM
+only to reach the next process on the same machine. A task has one range if it is long, several if they are short, or if
+more tasks would only wait for each other. From batch to batch all cores wait for a moment, so a range with more behind
+it goes on while its task is young (`GO_ON_S`).
 
-Each batch is planned from the store's pointers, which are asked for once: what failed is planned again from where it
-stands, once it is no longer held back. Marks that are due are written first (`marks`), so that the batch carries them,
-too. Nothing is kept between calls but since when partitions need a Mark.
+Each batch is planned from the store's pointers, which are read once: a partition that failed is planned again from its
+pointer, once it is no longer held back. Marks that are due are written first (`marks`), so that the batch carries them,
+too. The only state between calls is since when partitions need a Mark.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from strandline.rows import Pointer
 
 IDLE_WAIT_S = 0.25
 TASK_RECORDS: Final = 500
-"""Ranges are put into one task up to so many records."""
+"""How many records the short ranges that share a task have together, at most."""
 GO_ON_S: Final = 1.0
-"""For so long the ranges of a task go on together. What comes meanwhile, elsewhere, waits for the next batch."""
+"""How long the ranges of a task go on together. Records that other partitions get meanwhile wait for the next batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Offsets `start` to `position` - 1 of a partition; and if that took less than `go_on_s`, of the `more` records
-    behind it, too, as many at a time."""
+    """Offsets `start` to `position` - 1 of a partition. While less than `go_on_s` has passed, the task goes on with the
+    `more` records behind them, as many at a time.
+    """
 
     partition: int
     start: int
@@ -49,10 +51,10 @@ class LogRange:
 
 
 class LogPlanner:
-    """Plans the batches of a run: up to where the log ends, or with `ends`, exclusive offsets, up to these."""
+    """Plans the batches of a run: up to the log's ends, or up to `ends`, exclusive offsets by partition."""
 
     def __init__(self, s: Strandline, slots: int | None = None, ends: Sequence[int] | None = None) -> None:
-        """`slots`: how many tasks run at once, if that is known."""
+        """`slots` is how many tasks run at once; None if that is not known."""
         self._s, self._slots, self._ends = s, slots, ends
         self.marker = Marker(s.log, s.settings.mark_idle_s)
 
@@ -74,14 +76,14 @@ class LogPlanner:
                 ranges = self._planned(pointers, held, newest)
         tasks = tasks_of(ranges, self._slots)
         for task in tasks:
-            task.sort(key=lambda range_: range_.partition in marks)  # nobody waits for those
+            task.sort(key=lambda range_: range_.partition in marks)  # no append waits for a Mark alone
         return [
             [replace(range_, go_on_s=GO_ON_S / len(task)) if range_.more else range_ for range_ in task]
             for task in tasks
         ]
 
     def _look(self, pointers: Sequence[Pointer]) -> tuple[list[int], list[int]]:
-        """Return where each partition ends, and those that have nothing but a Mark that was just written."""
+        """Return the newest offset of each partition, and the partitions that have only a Mark to carry."""
         if self._ends is not None:
             return [position - 1 for position in self._ends], []
         seen, marks = self.marker.look(pointers)
@@ -104,10 +106,9 @@ class LogPlanner:
 
 
 def tasks_of(ranges: list[LogRange], slots: int | None = None) -> list[list[LogRange]]:
-    """Ranges shared out to tasks: a task costs more than a few records, so short ranges share one.
+    """Share ranges out to tasks: a task costs more than a few records, so short ranges share one.
 
-    Where no more than `slots` tasks run at once there are no more, each with about as many records: from one task to
-    the next a core waits for 50 ms.
+    There are at most `slots` tasks, each with about as many records: from one task to the next a core waits for 50 ms.
     """
     tasks: list[list[LogRange]] = []
     free = 0

@@ -1,4 +1,4 @@
-"""Marks: what keeps a partition that is idle, or whose clock is behind, from holding the strandline back.
+"""Marks keep a partition that is idle, or whose clock is behind, from holding the strandline back.
 
 A partition gets a Mark when it is below the timestamp of the newest append, delete or purge anywhere, and
 
@@ -6,11 +6,11 @@ A partition gets a Mark when it is below the timestamp of the newest append, del
 - is more than `mark_idle_s` behind, or still below what was the newest `mark_idle_s` ago, however busy it is: after a
   clock that was ahead, timestamps of its partition only count on, one microsecond a record.
 
-Where one is due, those that are half-way there get theirs with it: so most batches have none to carry, and an event
-waits no longer than without Marks. They are no movement, so a still log stops growing after one Mark a partition. They
-are written when a batch is planned, before its ends are looked at for good, so that they travel with what they are for.
-An exact log says where it ends and at which time. Of another the pointers tell the newest only, so its Marks come one
-batch later.
+When one Mark is due, partitions that are half-way to theirs get it at the same time: so most batches have no Mark to
+carry, and an event waits no longer than without Marks. A Mark does not count as movement, so a still log stops growing
+after one Mark a partition. Marks are written when a batch is planned, before its ends are fixed, so that the batch
+carries them. An exact log knows its ends and their timestamps. For any other log only the pointers show the newest
+action, so its Marks come one batch later.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from strandline.store.api import Store
 from strandline.values.actions import Mark
 
 SENT_WAIT_S: Final = 1.0
-"""For as long a batch waits for the answer to Marks that a log takes in the background: others need not wait for a
-partition that takes none."""
+"""How long a batch waits for Marks that a log writes in the background: other partitions need not wait for one that
+cannot be written.
+"""
 NEVER: Final = float("inf")
 
 
 def behind(pointers: Sequence[Pointer]) -> dict[int, int]:
-    """Partitions that hold the strandline back, and the timestamp that each must reach."""
+    """Return the partitions that hold the strandline back, and the timestamp that each must reach."""
     newest = max(pointer.last_action_at for pointer in pointers)
     return {pointer.partition: newest for pointer in pointers if pointer.timestamp < newest}
 
@@ -50,8 +51,9 @@ def write(log: Log, wanted: dict[int, int]) -> None:
 
 
 def rounds(log: Log, store: Store) -> Iterator[list[int]]:
-    """Yield the ends of now, exclusive, by partition; once these are carried, those with the Marks that let the
-    strandline come up to them."""
+    """Yield the present ends, exclusive, by partition; once these are carried, the ends with the Marks that lift the
+    strandline to them.
+    """
     yield _ends(log)
     wanted = behind(store.pointers())
     if wanted:
@@ -72,8 +74,9 @@ def _drafts(wanted: dict[int, int]) -> list[ActionDraft]:
 
 
 class LogSeen(NamedTuple):
-    """A log as it was seen, beside the pointers: by partition its newest offset and the timestamp that it has reached,
-    and the timestamp of the newest action anywhere that was no Mark."""
+    """A log as it was seen: by partition the newest offset and the timestamp that the partition has reached; and the
+    timestamp of the newest action in any partition, Marks left out.
+    """
 
     newest: list[int]
     reached: list[int]
@@ -86,7 +89,7 @@ def look(log: Log, pointers: Sequence[Pointer]) -> LogSeen:
             log.newest(), [pointer.timestamp for pointer in pointers], max(p.last_action_at for p in pointers)
         )
     ends = cast(ExactLog, log).ends()
-    # What the newest record of a partition is does not show, but once it is carried; until then it counts.
+    # Only carrying shows whether the newest record of a partition is a Mark; until then it counts as an action.
     times = [
         end.timestamp if end.offset > pointer.offset else pointer.last_action_at
         for end, pointer in zip(ends, pointers, strict=True)
@@ -99,7 +102,7 @@ class Marker:
 
     def __init__(self, log: Log, idle_s: float) -> None:
         self._log, self.idle_s = log, idle_s
-        self._still: dict[int, tuple[int, float]] = {}  # newest offset, and since when it is that
+        self._still: dict[int, tuple[int, float]] = {}  # by partition: the newest offset, and when it was first seen
         self._newest: deque[tuple[int, float]] = deque()  # the newest action's timestamp, and when it was first seen
         self._sent: dict[int, Future[int | None]] = {}  # the offset of the last Mark, or None if it was not written
         self._not_before = 0.0
@@ -107,7 +110,7 @@ class Marker:
         """When the next Mark is due, if nothing moves until then."""
 
     def look(self, pointers: Sequence[Pointer]) -> tuple[LogSeen, list[int]]:
-        """Return the log with the Marks that were due, and the partitions of which there is nothing else to carry."""
+        """Return the log with the Marks that were due, and the partitions that have nothing but a Mark to carry."""
         seen = look(self._log, pointers)
         now = monotonic()
         wanted = self.due(pointers, seen, now)
@@ -120,10 +123,11 @@ class Marker:
         return seen, alone
 
     def due(self, pointers: Sequence[Pointer], seen: LogSeen, now: float) -> dict[int, int]:
-        """Partitions that get a Mark now, and the timestamp that it must have."""
+        """Return the partitions that get a Mark now, and the timestamp that it must have."""
         self._remember(seen, now)
         wanted: dict[int, int] = {}
-        soon: dict[int, int] = {}  # these go with them: most batches are then without Marks, and sooner done
+        # these get theirs at the same time, so that most batches have no Marks and end sooner
+        soon: dict[int, int] = {}
         self.next_at = NEVER
         if now < self._not_before:
             return wanted
@@ -152,7 +156,7 @@ class Marker:
             self._newest.popleft()
 
     def _on_its_way(self, partition: int, offset: int) -> bool:
-        """Return whether the last Mark of a partition is not carried yet: a further one would not come sooner."""
+        """Return whether the last Mark of a partition is not carried yet: another one would not arrive sooner."""
         sent = self._sent.get(partition)
         if sent is None or (sent.done() and sent.result() is None):
             return False

@@ -1,4 +1,4 @@
-"""What an operator asks of a pipeline's store: what was quarantined, and what is to become of it."""
+"""An operator's calls on a pipeline's store: list quarantined records, and resolve one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strandline.store.scans import quarantined
 def quarantine(
     url: str | None = None, *, log: str | None = None, store: str | None = None, limit: int = 1000, **settings: Any
 ) -> list[QuarantineRow]:
-    """Damaged and foreign records, by partition and offset, without their bytes."""
+    """Return damaged and foreign records, by partition and offset, without their bytes."""
     with JournalRef(url, log, store, settings).connect(schema="check") as s:
         return quarantined(s.store, limit=limit)
 
@@ -28,6 +28,8 @@ def resolve(
     store: str | None = None,
     **settings: Any,
 ) -> None:
-    """`how` is "skip" (damaged events become gaps; a foreign record leaves the list) or "retry" (read it again)."""
+    """Resolve a quarantined record. `how` is "skip" (damaged events become gaps; a foreign record leaves the list) or
+    "retry" (the record is read again).
+    """
     with JournalRef(url, log, store, settings).connect(schema="check") as s:
         resolve_in(s.log, s.store, partition, offset, how, s.settings)

@@ -1,5 +1,6 @@
-"""What a running pipeline tells after each batch, and of one that takes long. Values only: who shows them needs no
-Spark."""
+"""The progress that a running pipeline reports after each batch, and during a long one. Values only: a program that
+shows them needs no Spark.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Progress:
     """Microseconds; 0 while a partition was never carried."""
     quarantined: int
     under_way: bool = False
-    """Whether the batch has not ended: actions and events of it are not known yet."""
+    """Whether the batch is still running: its counts of actions and events are not known yet."""
 
     @property
     def lag(self) -> int:

@@ -1,4 +1,4 @@
-"""A range of a projection as a task of Spark runs it, up to its bound or for a while, under the driver's fence."""
+"""A Spark task that runs a range of a projection, up to the range's bound or for a while, under the driver's fence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from strandline.projection.range_runner import LOST, RangeRunner
 from strandline.sql.api import Transaction
 
 WATCH_S: Final = 0.2
-"""How often a task looks whether its handler hangs, and whether its time is over."""
+"""How often a task checks whether its handler hangs, and whether its time is over."""
 
 
 class ProjectionTask(NamedTuple):
@@ -93,7 +93,7 @@ def _run(s: Strandline, offsets: Offsets, projection: Projection, work: Projecti
             runner.stop()
         if since is not None and now - since > settings.handler_timeout_s:
             runner.abandon()
-            _OPEN.clear()  # its connection is the handler's now
+            _OPEN.clear()  # the handler that hangs keeps this connection
             fresh = s.open_offsets(settings.offset_store, create=False).store
             take_away(fresh, projection, runner.claim, too_long(settings.handler_timeout_s))
             fresh.close()

@@ -1,4 +1,4 @@
-"""Projections on Spark, as they are called: run them, or build a new generation of one.
+"""The two calls for projections on Spark: run them, or build a new generation of one.
 
 The host is `spark_host.py`; what it sends to executors is `projection_task.py`.
 """
@@ -42,9 +42,9 @@ def project(
     """Run projections on Spark until `stop` is set, or with `once` up to what is in the store now.
 
     `offset_store` is what `connect` calls `projections`: where offsets are, if not beside the store. Plain hosts may
-    run the same ones before, after and meanwhile. Without a `spark` session one is started on `master`,
-    this machine by default, and ended. Handlers travel to the tasks: they are functions or objects of modules that the
-    executors can import, too, or of the program itself.
+    run the same ones before, after and meanwhile. Without a `spark` session one is started on `master`, this machine by
+    default, and ended. Handlers travel to the tasks: they are functions or objects of the program itself, or of modules
+    that the executors can import, too.
     """
     for each in projections:
         if isinstance(each, Projection) and not each.settings.use_strandline:
@@ -67,7 +67,7 @@ class Rebuilt:
     projection: str
     generation: int
     state: str
-    """ready: it has come to what the serving generation has done; building if it was stopped before."""
+    """`ready` once the generation has reached what the serving one has done; `building` if it was stopped before."""
 
 
 def rebuild(
@@ -84,12 +84,13 @@ def rebuild(
     master: str | None = None,
     **settings: Any,
 ) -> Rebuilt:
-    """Build a generation of a projection beside the one that serves, up to what that one has done, and never past it.
+    """Build a generation of a projection beside the serving one, up to what the serving one has done, and never past
+    it.
 
-    Its number is the projection's `generation`, higher than the serving one's. Killed, it goes on when it is called
-    again; hosts of this generation take it on from there, and `s.projections.switch` lets it serve. It is cut into
-    `ranges`, by default as many as there are partitions. What was deleted cannot be handed over: where any was,
-    `allow_deleted` must say that this is known.
+    Its number is the projection's `generation`, higher than the serving one's. A rebuild that was killed goes on at the
+    next call. Afterwards hosts of this generation take over, and `s.projections.switch` lets it serve. The generation
+    is cut into `ranges`, by default one for each partition. Deleted events cannot be delivered: if there are any,
+    `allow_deleted` must say that the caller knows.
     """
     if not isinstance(projection, Projection):
         raise invalid("setting", "projection", "cannot be rebuilt", allowed="a Projection", got=projection)

@@ -1,10 +1,10 @@
-"""Push-down: filters of a query become part of the selection, so that what they leave out is not read.
+"""Push-down: filters of a query become part of the selection, so that events outside them are not read.
 
     entity_type, key, type, slice     = and IN
     slice, timestamp                  < <= > >=
 
-`array_contains(tags, …)` is no filter that Spark hands to a source: the option `tags` is there for it. What is not
-taken over here Spark judges by itself.
+`array_contains(tags, …)` is no filter that Spark hands to a source: the option `tags` is there for it. Spark itself
+applies every filter that is not taken over here.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 def is_asked_for() -> bool:
-    """Return whether this process is the one in which Spark hands filters to sources.
-
-    Elsewhere a source that takes filters is refused while Spark's switch for it is off, as it is by default.
+    """Return whether Spark hands filters to sources in this process. In any other, Spark refuses a source that takes
+    filters while its switch for that is off, as it is by default.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return WORKER in sys.modules or getattr(spec, "name", None) == WORKER
@@ -95,7 +94,7 @@ def _with_slices(selection: Selection, from_: int, to: int) -> Selection:
 
 
 def _from_to(filter_: Filter, value: int, end: int) -> tuple[int, int]:
-    """Return the least number that passes, and the one behind the greatest."""
+    """Return the least number that passes, and the greatest one plus 1."""
     if isinstance(filter_, GreaterThan):
         return value + 1, end
     if isinstance(filter_, GreaterThanOrEqual):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 NAME = "strandline reconcile"
 TALLY_DDL = "check string, slice int, day int, key string, expected long, found long, digest long, told binary"
 TOLD = "told"
-"""The check of a row that has no tally, but what else a part told."""
+"""The name of the check in a row that has no tally but the other facts of a part."""
 TASKS_A_SLOT = 4
 
 
@@ -66,7 +66,8 @@ def reconcile(
     It may run beside a pipeline. With `repair` it takes the pipeline's lease (`LeaseHeld` if another has it) and
     corrects what log and journal prove; rows that were put back are listed in table `repaired`. `sample` is the share
     of slices to compare, above 0 and up to 1. `keep` names a file in which digests of finished days are kept for the
-    next run, which passes over them but for a share, `reread` (0.05). What `stop` ended is `Unavailable.away`.
+    next run, which skips these days except for a share, `reread` (0.05). A run that `stop` ended raises
+    `Unavailable.away`.
     """
     for name, share in (("sample", sample), ("reread", reread)):
         if share is not None and not 0 < share <= 1:
@@ -170,8 +171,9 @@ class SparkRunner:
         return self._spark.createDataFrame(given, TALLY_DDL, verifySchema=False)
 
     def _tasks(self, parts: Sequence[object]) -> int:
-        """Return how many tasks: one for a few parts, so that they end together, and none is there for next to
-        nothing."""
+        """Return the number of tasks: a task gets a few parts, so that tasks end together and none has next to nothing
+        to do.
+        """
         return max(1, min(len(parts), TASKS_A_SLOT * self._spark.sparkContext.defaultParallelism))
 
     def keys(self, parts: Sequence[KeyPart]) -> Iterable[tuple[list[Difference], str | None]]:
@@ -192,8 +194,9 @@ class SparkRunner:
 
 
 def differing_rows(tallies: DataFrame) -> DataFrame:
-    """Return the cells in which the sides differ, with the sums of all parts; and what parts told. As
-    `tallies.differing`."""
+    """Return the cells in which the sides differ, with the sums of all parts, as `tallies.differing` does; and the
+    other facts of the parts.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
     summed = tallies.groupBy("check", "slice", "day", "key").agg(
@@ -206,7 +209,7 @@ def differing_rows(tallies: DataFrame) -> DataFrame:
 
 
 def crossing_call(function: Any) -> Any:
-    """Return a function for tasks whose errors come back in our words."""
+    """Return a function for tasks whose `StrandlineError` reaches the driver as it is."""
     return partial(_call, function)
 
 
@@ -215,7 +218,7 @@ def _call(function: Any, part: Any) -> Any:
 
 
 def _read(target: JournalRef, frozen: FrozenEnds, part: SidePart) -> list[tuple[Any, ...]]:
-    """Read a part where the task runs: a row for each cell, and one for what else it told."""
+    """Read a part in a task: yield a row for each cell, and one with the part's other facts."""
     s = target.open()
     with uncollected():
         result = read_side(s.log, s.store, s.settings, frozen, part)

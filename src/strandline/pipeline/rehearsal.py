@@ -1,4 +1,5 @@
-"""A small journal, carried once: what a JVM loads for that is what later ones have ready (`classes.py`).
+"""Carry a small journal once. The classes that the JVM loads for it go into the class archive of later JVMs
+(`classes.py`).
 
 Argument: options for the JVM.
 """
@@ -15,7 +16,7 @@ from strandline.values.events import Event
 
 EVENTS = 20
 KEPT_WAIT_S = 120
-"""For as long a JVM may take to end: it keeps its classes then."""
+"""How long a JVM may take to end: it writes its class archive at its end."""
 
 
 def main(java_options: str) -> None:

@@ -5,9 +5,9 @@
     the last events that go, by slice; then the archive's time          queries by slices and replays turn to the files
     rows out of the store
 
-Each arrow downwards waits for what is above it. Killed between any two, every event is in the files, in the store or in
-both, and heads say where to look: a repeat goes on. A pipeline may carry, and users may append, delete and purge, all
-the while.
+Each step waits for the one above it. If the run is killed between two steps, every event is in the files, in the store
+or in both, and the heads say where to look; a repeated run goes on. Meanwhile a pipeline may carry, and users may
+append, delete and purge.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PLACES: Final = ["key", "slice", "life", "seq_nr", "time", "digest"]
 
 @dataclass(frozen=True, slots=True)
 class RemovalReport:
-    """The events that left the store, and the keys that had some left before the archive's time."""
+    """The number of events that left the store, and of keys that still have some from before the archive's time."""
 
     removed: int
     kept_keys: int
@@ -92,7 +92,7 @@ class ArchivedRemoval:
         return RemovalReport(self._removed, len(self._kept))
 
     def _has_some(self, file: ArchivedFile, after: int) -> bool:
-        """Whether a file may have events that are to go now: from a time on, before another."""
+        """Return whether a file may have events to remove now: from one time on, before another."""
         with self._opened(file) as opened:
             footer = opened.metadata
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -109,7 +109,7 @@ class ArchivedRemoval:
     # ------------------------------------------------------------ read back, and heads marked
 
     def _mark(self, file: ArchivedFile) -> None:
-        """Read a file back, and let the heads of its keys say what is in it."""
+        """Read a file back, and note in the heads of its keys which events are in it."""
         events = digest = 0
         with self._opened(file) as opened:
             for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
@@ -148,7 +148,7 @@ class ArchivedRemoval:
                 reached("removal.some_keys_are_marked")
 
     def _archived_to(self, key: str, head: Head, events: list[EventRow]) -> int:
-        """Up to which number the life is in the files, with these events in them."""
+        """Return the seq_nr up to which the events of a life are in the files, counting these events."""
         known = max(head.archive_to, head.delete_to)
         if events[-1].seq_nr <= known:
             return head.archive_to
@@ -193,7 +193,7 @@ class ArchivedRemoval:
             reached("removal.some_rows_are_out")
 
     def _by_partition(self, rows: list[Any], key_of: Callable[[Any], str]) -> Iterator[tuple[int, list[Any]]]:
-        """The rows of each partition, in their order."""
+        """Yield the rows of each partition, in their order."""
         found: dict[int, list[Any]] = {}
         for row in rows:
             found.setdefault(key_partition(key_of(row), self._partitions), []).append(row)

@@ -1,7 +1,7 @@
 """Replicate: carry the log into the store, on Spark.
 
-A part of this job is a partition of the log. Each batch is one range per partition, from its pointer; what is done is
-decided by the pointers in the store.
+A part of this job is a partition of the log. Each batch has one range per partition, which begins at the partition's
+pointer. Only the pointers in the store say what is carried.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def run(
 
     `progress` is called after each batch, and every 5 s while one is under way. Set `stop` from another thread to end
     it; what was carried stays. Without a `spark` session one is started on `master`, this machine by default, and
-    ended. Settings are those of `connect`, but what is not there is `SchemaMismatch.no_schema`, unless
-    `schema="create"` is given: a pipeline on a mistyped place would carry nothing and say that all is well.
+    ended. Settings are those of `connect`, but a missing journal is `SchemaMismatch.no_schema` unless `schema="create"`
+    is given: a pipeline on a mistyped URL would carry nothing and report that all is well.
     """
     extras.check("spark", "pyspark")
     target = JournalRef(url, log, store, {"schema": "check", **settings})
@@ -62,7 +62,8 @@ def run(
         job = Replication(s)
         if spark is None and master is None and s.local and job.lag() <= s.settings.batch_actions_max:
             master = (
-                "local[1]"  # SQLite has one writer at a time: more workers help to catch up, and idle they only cost
+                # SQLite has one writer at a time: more workers help only to catch up, and idle workers cost memory
+                "local[1]"
             )
         supervise(s, target, job, once=once, progress=progress, stop=stop, spark=spark, master=master)
         return Summary(job.actions, job.events, s.strandline())
@@ -77,7 +78,9 @@ class ReplicatedRange(RangeResult):
 
 
 def carry(s: Strandline, fence: int, range_: LogRange) -> Iterator[ReplicatedRange]:
-    """Carry one range, and what is behind it while that takes little time; yield after each step how much that was."""
+    """Carry one range, and the records behind it while that takes little time; yield the result so
+    far after each step.
+    """
     began = time.monotonic()
     partition, start, position, more, go_on_s = (
         range_.partition,
@@ -98,7 +101,7 @@ def carry(s: Strandline, fence: int, range_: LogRange) -> Iterator[ReplicatedRan
 
 
 class Replication:
-    """The job: what it has carried, and where its ends are."""
+    """The job of replication: its sums, and the ends that it has to reach."""
 
     name: Final = "strandline pipeline"
     task, result = staticmethod(carry), ReplicatedRange

@@ -17,7 +17,7 @@ from strandline.errors import Unsupported
 
 
 def cache_folder() -> Path:
-    """Return where Strandline keeps what it can make again."""
+    """Return the folder for files that Strandline can make again."""
     given = os.environ.get("XDG_CACHE_HOME")
     return (Path(given) if given and Path(given).is_absolute() else Path.home() / ".cache") / "strandline"
 
@@ -26,7 +26,7 @@ def kept(program: str, text: str) -> Path:
     """Return the script `text` as FOLDER/bin/`program`, made if it is not there whole."""
     name = f"{program}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     for place in (cache_folder, _beside_temporary_files):
-        with contextlib.suppress(OSError, RuntimeError):  # no home, or one that cannot be written
+        with contextlib.suppress(OSError, RuntimeError):  # no home folder, or one that this user cannot write to
             folder = place()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             script = folder / name / "bin" / program
@@ -63,6 +63,6 @@ def _holds(script: Path, text: str) -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether nobody else can put a script of theirs there."""
+    """Return whether only this user can write into the folder."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022

@@ -1,7 +1,7 @@
-"""Which events a read of the format `strandline` wants: what options and filters say, as one value.
+"""The events that a read of the format `strandline` wants: its options and filters, as one value.
 
-Log and store are asked for a partition's slices, times and one entity type. What else was said is judged event by event
-before anything of it goes to Spark.
+Log and store are asked by a partition's slices, times and one entity type. All other conditions are applied here, event
+by event, before rows go to Spark.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ STREAM_OPTIONS = (
 )  # fmt: skip
 ALL_COLUMNS: Final = tuple(ARROW_SCHEMA.names)
 KEYS_MAX: Final = 1000
-"""So many keys are read one by one; where more are wanted, their slices are read."""
+"""Up to this many keys are read one by one; for more keys their slices are read."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The events that are wanted, and the journal that has them. Texts in sets: events of any of these; None: of
-    all."""
+    """The events that are wanted, and the journal that has them. A set of texts selects events that have any of these;
+    None selects all.
+    """
 
     target: JournalRef
     entity_type: str | None = None
@@ -88,7 +89,7 @@ class Selection:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing can be of it."""
+        """Return whether no event can be in it."""
         sets = (self.keys, self.types, self.tags, self.entity_types, self.slices)
         return self.lo > self.hi or self.from_ >= self.to or any(wanted is not None and not wanted for wanted in sets)
 
@@ -98,7 +99,7 @@ class Selection:
         return self.tail and self.keys is not None and len(self.keys) <= KEYS_MAX
 
     def partitions(self, partitions: int) -> list[int]:
-        """Return the partitions of a log that have slices of these."""
+        """Return the partitions of a log that have some of the wanted slices."""
         if self.is_empty:
             return []
         return list(range(partition_of(self.lo, partitions), partition_of(self.hi, partitions) + 1))
@@ -132,7 +133,7 @@ class Selection:
         )
 
     def _masks(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
-        """Give one mask for types and tags, which are in the bodies of events."""
+        """Yield one mask of rows for types and tags, which are in the bodies of events; none if all are wanted."""
         if self.types is not None and self.tags is not None:
             yield pc.and_(_any_type(batch, self.types), _any_tag(batch, self.tags))
         elif self.types is not None:
@@ -156,7 +157,7 @@ def _any_tag(batch: pa.RecordBatch, tags: frozenset[str]) -> pa.Array:
 
 
 def known_options(options: Mapping[str, str], known: Sequence[str]) -> tuple[dict[str, str], JournalRef]:
-    """Return options by their names in lower case, none of them unknown; and the log and store that they name."""
+    """Return options by their names in lower case, and the log and store that they name; refuse unknown options."""
     given = {name.lower(): value for name, value in options.items()}
     settings = {}
     for name in sorted(given.keys() - set(known)):

@@ -56,13 +56,13 @@ def start(
     ui: bool = False,
     stop: threading.Event | None = None,
 ) -> SparkSession:
-    """Start a session on `master`, by default this machine with all its cores; `conf` goes over our settings.
+    """Start a session on `master`, by default this machine with all its cores; `conf` overrides our settings.
 
     A process has one session: if there is one, it is checked and given back. `short` makes the start faster and long
-    work of the JVM slower, for who ends soon or works in Python. With `ui` Spark's page is served on loopback, at
-    `uiWebUrl`; on a cluster the site's settings say where. `Unsupported.spark_setup` if Spark or Java is missing
-    or does not fit, `Unavailable.away` if a cluster's master cannot be reached. `jvm.Stopped` if `stop` is set before
-    the session is there. Ctrl-C stays whose it was.
+    work of the JVM slower: for runs that end soon or work in Python. With `ui` Spark's page is served on loopback, at
+    `uiWebUrl`; on a cluster the site's settings say where. `Unsupported.spark_setup` if Spark or Java is missing or
+    does not fit, `Unavailable.away` if a cluster's master cannot be reached. `jvm.JvmUnwanted` if `stop` is set before
+    the session is there. The handler of Ctrl-C stays as it was.
     """
     pyspark = _pyspark()
     master = master or f"local[{_cores()}]"
@@ -83,7 +83,7 @@ def start(
         if is_local(master):
             session.stop()
         else:
-            end()  # which does not wait for a cluster that is gone
+            end()  # unlike Spark, this check does not wait for a cluster that is gone
         raise
     for tell in _page_told if session.sparkContext.uiWebUrl else ():
         tell(str(session.sparkContext.uiWebUrl))
@@ -91,7 +91,7 @@ def start(
 
 
 def show_page(tell: Callable[[str], None]) -> None:
-    """Let sessions that this process starts from now on serve Spark's page, and `tell` where."""
+    """Let sessions that this process starts from now on serve Spark's page, and call `tell` with its address."""
     _page_told.append(tell)
 
 
@@ -145,9 +145,10 @@ def _everywhere(app: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
-        # For a Python process to say that it is Spark's own: on a busy machine it is slow to load.
+        # Time for a Python process to connect back to Spark: on a busy machine it is slow to load.
         "spark.python.authenticate.socketTimeout": "120s",
-        # A task reports its error as its result, and an attempt beside another one would only be fenced off.
+        # No attempts but the first: a task reports its error as its result, and a second attempt beside it would only
+        # be fenced off.
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -167,8 +168,8 @@ def _everywhere(app: str) -> dict[str, str]:
 
 PAGE = {"spark.ui.enabled": "true", "spark.ui.killEnabled": "false", "spark.ui.retainedJobs": "1000"}
 ON_A_CLUSTER = {
-    # An executor that is lost fails its tasks, not all that runs: others do them again. Pointers, offsets and ids tell
-    # what it had written from what it had not, as after any other end.
+    # A lost executor fails its own tasks only, and others repeat them. Pointers, offsets and ids show which of their
+    # writes were done.
     "spark.task.maxFailures": "4",
 }
 
@@ -181,8 +182,8 @@ def _local(master: str) -> dict[str, str]:
         "spark.driver.bindAddress": LOOPBACK,
         "spark.sql.shuffle.partitions": cores[0] if cores else str(_cores()),
         "spark.locality.wait": "0",
-        # Files of a checkpoint by plain renames: a third of the time. Two queries on one checkpoint would not notice
-        # each other; the lease on the store sees to that.
+        # Checkpoint files are written by plain renames, in a third of the time. Two queries on one checkpoint would not
+        # notice each other, but the lease on the store allows one only.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
@@ -211,7 +212,7 @@ def _start_here(
     folder = jvm.temporary_folder()
     settings = {"spark.master": master, "spark.driver.memory": HEAP} | _in_folder(folder) | dict(settings)
     python = {"PYSPARK_PYTHON": settings["spark.pyspark.python"]}
-    if pyspark.SparkContext._gateway is not None:  # a JVM is there, and keeps its Java, its heap and its words
+    if pyspark.SparkContext._gateway is not None:  # a JVM runs already, and keeps its Java, its heap and its log level
         with _environment(python):
             return _session(settings)
     options = [f"-Xmx{settings['spark.driver.memory']}", *_words(quiet)]
@@ -230,12 +231,12 @@ def _start_here(
 
 
 def prepare() -> int:
-    """Make sessions on this machine start in half the time from now on; how many bytes are kept for that."""
+    """Make later sessions on this machine start in half the time; return the bytes that this takes on disk."""
     return jvm.prepare(find_java(), _home(_pyspark()))
 
 
 def is_prepared() -> bool:
-    """Return whether that was done, for the Java and the Spark of now."""
+    """Return whether `prepare` was run for the present Java and Spark."""
     return bool(classes.options(find_java(), _home(_pyspark())))
 
 
@@ -244,21 +245,21 @@ def _home(pyspark: Any) -> Path:
 
 
 def end(wait_s: float = jvm.END_WAIT_S) -> None:
-    """Stop the session that `start` gave, if any, and end its JVM. Happens by itself when the process ends."""
+    """Stop the session that `start` returned, if any, and end its JVM. The end of the process does the same."""
     gateway = _gateways.pop(os.getpid(), None)  # none in a fork
     if gateway is None:
         return
     from pyspark import SparkContext
 
-    # By a thread of its own, which calls the JVM over a connection of its own: in the caller's there may be half an
-    # answer, and no end must wait for the other half.
+    # A thread of its own calls the JVM, over a connection of its own: the caller's may hold half an answer, and ending
+    # must not wait for the other half.
     polite = threading.Thread(target=_stop_context, name="strandline-end", daemon=True)
-    with contextlib.suppress(RuntimeError):  # an interpreter that ends may start no thread
+    with contextlib.suppress(RuntimeError):  # an interpreter that is ending may start no thread
         polite.start()
         polite.join(wait_s)
     gateway.end(wait_s)
     if polite.ident is not None:
-        polite.join(wait_s)  # nobody answers any more
+        polite.join(wait_s)  # the JVM does not answer any more
     SparkContext._gateway = SparkContext._jvm = None
 
 
@@ -295,7 +296,7 @@ def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: 
             pyspark.SparkContext._ensure_initialized()
             if own:
                 _remember(jvm.Gateway.of_pyspark(pyspark.SparkContext._gateway))
-            # Before anything is sent there.
+            # The check runs before any file is sent to the cluster.
             _refuse(open_lines(pyspark.SparkConf().setAll(list(settings.items()))), CLUSTER_HINT)
             cluster.check_there(master)
             return _session(settings)
@@ -310,7 +311,7 @@ def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: 
 
 
 def _remember(gateway: jvm.Gateway) -> None:
-    """Remember a JVM of ours, which ends with this process, or before."""
+    """Remember a JVM that we started, so that it ends with this process at the latest."""
     _gateways[os.getpid()] = gateway
     atexit.register(end)
 
@@ -324,7 +325,7 @@ def _session(settings: Mapping[str, str]) -> SparkSession:
 
 @contextlib.contextmanager
 def _ctrl_c_left_alone() -> Iterator[None]:
-    """Leave Ctrl-C alone: a context would take it, and then call the JVM in the middle of whatever is going on."""
+    """Keep a context from handling Ctrl-C: its handler would call the JVM in the middle of another call."""
     from pyspark.core import context
 
     own = context.signal
@@ -336,7 +337,9 @@ def _ctrl_c_left_alone() -> Iterator[None]:
 
 
 def _words(quiet: bool) -> list[str]:
-    """Return how much is said: errors of tasks and batches are raised, and need not be printed as well."""
+    """Return the JVM's options of its log level: errors of tasks and batches are raised, and need not be printed as
+    well.
+    """
     if not quiet:
         return ["-Dstrandline.log.level=warn", "-Dstrandline.task.log.level=warn"]
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -345,7 +348,7 @@ def _words(quiet: bool) -> list[str]:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for the time that PySpark reads them."""
+    """Set environment variables while PySpark reads them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -363,7 +366,8 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 def check(spark: SparkSession, stop: threading.Event | None = None) -> None:
     """Refuse a session in which the pipeline would not be safe: `Unsupported.spark_setup` with every reason. A cluster
-    is asked for that: `Unavailable.away` if it is gone, `jvm.Stopped` if `stop` is set before it answers."""
+    must answer for that: `Unavailable.away` if it is gone, `jvm.JvmUnwanted` if `stop` is set before it answers.
+    """
     _refuse(_problems(spark, stop), START_IT)
 
 
@@ -392,7 +396,8 @@ def _problems(spark: SparkSession, stop: threading.Event | None) -> Iterator[str
 
 def _open_doors(context: Any) -> Iterator[str]:
     """Yield the reasons why others could reach a session on this machine."""
-    bound_to = context._jvm.java.lang.System.getenv("SPARK_LOCAL_IP") or ""  # the page's address is its name alone
+    # the environment says where the page listens; its URL shows a name only
+    bound_to = context._jvm.java.lang.System.getenv("SPARK_LOCAL_IP") or ""
     if context.uiWebUrl is not None and not is_loopback(bound_to):
         way_out = f"set spark.ui.enabled to false, or the variable SPARK_LOCAL_IP to {LOOPBACK}"
         yield f"its page is served at {context.uiWebUrl}; {way_out}"
@@ -415,9 +420,12 @@ def open_lines(conf: SparkConf | Mapping[str, str]) -> Iterator[str]:
 
 
 def _other_pythons(context: Any, stop: threading.Event | None) -> Iterator[str]:
-    """Return whether workers run this Python and this Strandline. Asks one, unless the very same program is named."""
+    """Yield a reason if workers run another Python or Strandline. One worker is asked, unless the very same program is
+    set.
+    """
     getenv = context._jvm.java.lang.System.getenv
-    planner = getenv("PYSPARK_DRIVER_PYTHON") or getenv("PYSPARK_PYTHON")  # runs what data sources do in the driver
+    # the Python that runs data sources for the driver
+    planner = getenv("PYSPARK_DRIVER_PYTHON") or getenv("PYSPARK_PYTHON")
     if is_local(context.master) and context.pythonExec == planner and planner in {sys.executable, worker.python()}:
         return
     here = _who()
@@ -437,7 +445,7 @@ def _other_pythons(context: Any, stop: threading.Event | None) -> Iterator[str]:
 
 
 def _who() -> tuple[str, str, str]:
-    """Return which Python and which Strandline this process is."""
+    """Return the versions of Python and Strandline of this process, and where its Python is."""
     from importlib.metadata import version
 
     return f"Python {sys.version_info.major}.{sys.version_info.minor}", version("strandline"), sys.prefix

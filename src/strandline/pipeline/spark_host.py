@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 NAME: Final = "strandline projections"
 TASK_S: Final = 2.0
-"""So long a task runs at most: then the driver looks at what is wanted now."""
+"""How long a task runs at most: then the driver looks which ranges have something to do."""
 POLL_S: Final = 0.01
 """How often Spark is asked whether tasks have ended, while there are few."""
 FAILURES_MAX: Final = 3
-"""So often in a row a range of a build may fail before it is given up."""
+"""How many times in a row a range of a rebuild may fail before the rebuild ends with its error."""
 
 
 class RunningTask(NamedTuple):
@@ -54,7 +54,7 @@ class RunningTask(NamedTuple):
     runner: SparkRange
     work: ProjectionTask
     answer: Any
-    """Spark's promise of its result."""
+    """Spark's future of the result."""
 
 
 class SparkRange:
@@ -81,7 +81,7 @@ class SparkRange:
         self._due()
 
     lose = stop
-    """What its task saves is refused."""
+    """A range that is lost stops in the same way: the store refuses what its task saves."""
 
     def ask(self, request: SliceRequest) -> None:
         if request.id not in self._done:
@@ -95,7 +95,7 @@ class SparkRange:
         self.ended.set()
 
     def take(self, done: ProjectionTaskResult, asked: Sequence[SliceRequest]) -> None:
-        """Take the result of a task. A task that lost its range, or failed, has given it back."""
+        """Take the result of a task. A task that lost its range, or failed, has released the range."""
         self.claim = self.claim._replace(row=done.row)
         self.reached, self.levelled = done.reached, done.levelled
         self._done.update(request.id for request in asked)
@@ -105,7 +105,7 @@ class SparkRange:
 
 
 class SparkHost(Host):
-    """The driver's side."""
+    """The driver's side: it owns the ranges and sends them to tasks."""
 
     def __init__(
         self, s: Strandline, projections: Sequence[Projection], target: JournalRef, spark: SparkSession, stop: Signal
@@ -119,15 +119,15 @@ class SparkHost(Host):
         self._due, self._over = Signal(), Signal()
         self._fatal: Exception | None = None
         self._cluster = cluster.watch_of(spark.sparkContext)
-        # A path of this machine means nothing on another: there handlers come from what was submitted.
+        # The import path of this machine means nothing on another: there handlers come from the submitted files.
         self._path = list(sys.path) if session.is_local(spark.sparkContext.master) else []
         self._running: list[RunningTask] = []
         self._ended_well = False
         self.until: Callable[[], bool] | None = None
-        """When it ends by itself."""
+        """Returns whether the host is to end by itself; None if it never does."""
         self._failed: Counter[tuple[str, int]] = Counter()
         self.gives_up = False
-        """Whether a range that fails again and again ends it."""
+        """Whether a range that fails again and again ends the host."""
 
     def run(self) -> None:
         tasks = threading.Thread(target=self._tasks, name="strandline-tasks", daemon=True)
@@ -138,7 +138,7 @@ class SparkHost(Host):
             self._over.set()
             self._due.set()
             tasks.join(TASK_S)
-            if self._running:  # tasks that nobody waits for any more
+            if self._running:  # tasks whose results are not wanted any more
                 self._spark.sparkContext.cancelJobGroup(self.name)
         if self._fatal is not None:
             raise self._fatal
@@ -175,7 +175,7 @@ class SparkHost(Host):
             return run.store.ranges(tx, row)
 
     def has_done(self, pointers: Sequence[Pointer]) -> bool:
-        """Return whether all ranges have come to where these pointers are, and have done what they were asked for."""
+        """Return whether all ranges have reached these pointers and answered all requests."""
         for run in self._runs:
             with run.store.look(run.row.id) as (tx, found):
                 rows, requests = run.store.ranges(tx, found), run.store.requests(tx, run.row.id)
@@ -207,7 +207,9 @@ class SparkHost(Host):
     # ------------------------------------------------------------ tasks
 
     def _tasks(self) -> None:
-        """Keep a task under way for each range that has something to do: a job each, so that none waits for another."""
+        """Keep a task under way for each range that has something to do, each as a job, so that no range waits for
+        another.
+        """
         self._spark.sparkContext.setJobGroup(self.name, NAME, interruptOnCancel=True)
         broken, held_until = 0, 0.0
         while not self._over.is_set():
@@ -221,7 +223,7 @@ class SparkHost(Host):
                         self._send_off(run, runner)
             except Exception as error:  # noqa: BLE001 (ours wait, others end the run: the host's thread says so)
                 errors.append(error)
-            # An executor that is lost takes several tasks with it: what fails together counts once.
+            # A lost executor takes several tasks with it: failures of one moment count once.
             if errors and time.monotonic() >= held_until:
                 first = errors[0]
                 if isinstance(first, StrandlineError) and first.retryable:
@@ -237,8 +239,9 @@ class SparkHost(Host):
         return min([run.projection.settings.refresh_interval_s for run in self._runs], default=0.05)
 
     def _ready_ranges(self) -> list[tuple[HostedProjection, SparkRange]]:
-        """Return the ranges that have something to do, those first that waited longest; what is to stop is given
-        back."""
+        """Return the ranges that have something to do, in the order of their positions; release the ranges that are to
+        stop.
+        """
         due: list[tuple[HostedProjection, SparkRange]] = []
         under_way = {id(task.runner) for task in self._running}
         for run in list(self._runs):
@@ -266,7 +269,9 @@ class SparkHost(Host):
         return slices.bound(pointers) > max(runner.reached, claim.row.position)
 
     def _send_off(self, run: HostedProjection, runner: SparkRange) -> None:
-        """Send a range to an executor, and go on: Spark is asked now and then whether it has come back."""
+        """Send a range to an executor and do not wait; `_take_ended` asks Spark now and then whether the task has
+        ended.
+        """
         left_s = run.beat_at + run.lease_s * 2 / 3 - time.monotonic()
         if not run.alive.beats:
             left_s = run.projection.settings.handler_timeout_s + TASK_S
@@ -281,7 +286,7 @@ class SparkHost(Host):
         self._running.append(RunningTask(run, runner, work, answer))
 
     def _take_ended(self) -> list[Exception]:
-        """Take the results of tasks that have ended; the errors of those that Spark could not end well."""
+        """Take the results of tasks that have ended; return the errors of tasks that failed in Spark itself."""
         self._ended_well = False
         errors: list[Exception] = []
         for task in [task for task in self._running if task.answer.isDone()]:
@@ -290,7 +295,8 @@ class SparkHost(Host):
                 self._take(task, _result_of(task.answer))
                 self._ended_well = True
             except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long
-                task.runner.ended.set()  # a claim that ended without a save: it is made anew, and counted
+                # the claim ended without a save: the range is claimed again, and the failure counted
+                task.runner.ended.set()
                 self._wake.set()
                 if not (self._over.is_set() or self._stop.is_set()):
                     errors.append(of_spark(error))
@@ -304,7 +310,7 @@ class SparkHost(Host):
         elif done.outcome == STOPPED:
             del self._failed[run.row.id, runner.claim.row.lo]
         if done.outcome != STOPPED or done.levelled or self.until is not None:
-            self._wake.set()  # something may be over
+            self._wake.set()  # the host may have reached its end
 
 
 def _result_of(answer: Any) -> ProjectionTaskResult:

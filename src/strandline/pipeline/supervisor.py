@@ -6,11 +6,10 @@
                                                   │
                                                   └─▶ stopped, or `once` is done ─▶ give the lease back
 
-A job says what is to be done: its planner, in this process, plans ranges of work batch by batch, its task does one and
-never fails (its error is its result), its results say what came of them. A batch is one Spark job. The supervisor is
-the same for all jobs: it goes on after what broke a pass, holds what failed back while the rest goes on, keeps an eye
-on the lease and the cluster, and reports progress. What is done is decided by what the tasks wrote, and by
-nothing that Spark remembers.
+A job defines the work. Its planner, in this process, plans ranges batch by batch. Its task does one range and never
+fails: an error is its result. A batch is one Spark job. The supervisor is the same for all jobs: it goes on after an
+error that broke a pass, holds failed parts back while the others go on, watches the lease and the cluster, and reports
+progress. Only what the tasks wrote says what is done; no state of Spark does.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
 LOOK_S = 0.1
 BESIDE_EVERY_S = 60.0
 BROKEN_PASSES_MAX = 5
-"""So often in a row a pass may break, without a batch in between, while log and store are well."""
+"""How many passes in a row may break, without a batch in between, while log and store are reachable."""
 AWAY_WAIT_S = 1.0
 POLL_S = 0.01
 BATCHES = "strandline-batches"
@@ -59,7 +58,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class PartFailure:
-    """A part of the work that failed: why, how often in a row, since when, and when it is tried again."""
+    """A part of the work that failed: its error, how often in a row, since when, and until when it is held back."""
 
     error: Exception
     times: int
@@ -68,16 +67,17 @@ class PartFailure:
 
 
 class SparkBroke(Exception):
-    """Spark itself failed, and no task of ours."""
+    """Spark itself failed, not one of our tasks."""
 
 
 class BatchPlanner(Protocol):
     """Plans batches, for one pass."""
 
     def tasks(self, held: Mapping[int, float]) -> Sequence[Sequence[RangeTask]]:
-        """Return the tasks of the next batch, each a list of ranges. None where nothing is to be done now: a pass with
-        ends is over then, another one asks again, so it should wait a little for something to do. Parts that are
-        `held`, until a time (monotonic), are left alone."""
+        """Return the tasks of the next batch, each a list of ranges. An empty list says that there is nothing to do
+        now: a pass with ends is then over; any other asks again, so this should wait a little for work. Parts that are
+        `held`, until a time (monotonic), are left out.
+        """
 
 
 class Job(Protocol):
@@ -89,7 +89,7 @@ class Job(Protocol):
 
     @property
     def name(self) -> str:
-        """Return what its Spark jobs are called."""
+        """Return the name that its Spark jobs have."""
 
     @property
     def parts(self) -> int:
@@ -97,31 +97,37 @@ class Job(Protocol):
 
     @property
     def task(self) -> Task:
-        """Does one range, on an executor. It is sent there by its name: a function of a module."""
+        """The function that does one range on an executor. It must be a module's function, because it travels by its
+        name.
+        """
 
     @property
     def result(self) -> type[RangeResult]:
         """The class of a range's result."""
 
     def take_lease(self, holder: str) -> Lease:
-        """Become the one who does this job; `LeaseHeld` if another does. The tasks write under the lease's fence."""
+        """Take the lease of this job; `LeaseHeld` if another process has it. The tasks write under its fence."""
 
     def planner(self, slots: int | None, ends: Sequence[int] | None) -> BatchPlanner:
-        """Plans batches from what is done. `slots`: how many tasks run at once, None if nobody knows; with `ends`,
-        positions by part, it plans up to there."""
+        """Return a planner, which begins where the work stands. `slots` is how many tasks run at once, None if that is
+        not known. With `ends`, positions by part, it plans up to these.
+        """
 
     def rounds(self) -> Iterator[Sequence[int]]:
-        """Yield, for a run `once`, the ends to reach, one round after the other. The next is asked for when one is
-        reached."""
+        """Yield the ends that a run `once` has to reach, one round after the other. The next round is asked for when
+        one is reached.
+        """
 
     def unfinished(self, ends: Sequence[int]) -> list[int]:
-        """Return the parts that are not there yet."""
+        """Return the parts that have not reached these ends."""
 
     def take(self, results: Sequence[Any], errors: Mapping[int, str]) -> None:
         """Take the results of a batch, and all parts that fail now."""
 
     def progress(self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False) -> Any:
-        """Return the progress after a batch, or of one that is under way. Asked for only while somebody watches."""
+        """Return the progress after a batch, or of one that is under way. It is called only if the run reports
+        progress.
+        """
 
     def maintain(self) -> None:
         """Do the upkeep that is due now and then while the job runs, and at the end of a run `once`."""
@@ -138,7 +144,8 @@ def supervise(
     spark: SparkSession | None = None,
     master: str | None = None,
 ) -> None:
-    """Run a job until `stop` is set, or with `once` to the end of its rounds, under a lease that is given back.
+    """Run a job until `stop` is set, or with `once` to the end of its rounds, under a lease that is released at the
+    end.
 
     Without a `spark` session one is started on `master`, this machine by default, and ended.
     """
@@ -150,7 +157,7 @@ def supervise(
             supervisor = Supervisor(s, target, running, lease, job, progress, stop)
             supervisor.run_once() if once else supervisor.run()
     except BaseException:
-        with suppress(StrandlineError):  # why it ended is what counts
+        with suppress(StrandlineError):  # the first error is the one to raise
             lease.release()
         raise
     lease.release()
@@ -158,9 +165,8 @@ def supervise(
 
 @contextmanager
 def interrupted_in_order(stop: threading.Event) -> Iterator[None]:
-    """Let Ctrl-C set `stop`, and be raised when all is over; one that comes for the third time is raised at once.
-
-    In the middle of a call to the JVM it would leave half an answer behind, which the next call takes for its own.
+    """Let Ctrl-C set `stop`, and raise it when the run is over; a third Ctrl-C is raised at once. Raised in the middle
+    of a call to the JVM, it would leave half an answer behind, which the next call takes for its own.
     """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -186,14 +192,14 @@ def interrupted_in_order(stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def open_session(given: SparkSession | None, master: str | None, stop: threading.Event) -> Iterator[SparkSession]:
-    """Lend the caller's session, one that runs already, or one of our own, which ends with us."""
+    """Yield the caller's session, one that runs already, or a new one, which ends with this block."""
     if given is not None:
         session.check(given, stop)
         yield given
         return
     own = not session.runs()
     try:
-        # The JVM only hands ranges out: its optimising compiler took half of all its processor time and gained nothing.
+        # The JVM only hands ranges out: its optimising compiler took half of its processor time and gained nothing.
         yield session.start(master, short=True, stop=stop)
     finally:
         if own:
@@ -260,7 +266,7 @@ class Supervisor:
             keeper.join()
 
     def run_once(self) -> None:
-        """Reach the ends of each round; then do what is done beside, whatever came of it."""
+        """Reach the ends of each round; then do the job's upkeep, even after an error."""
         rounds = self.job.rounds()
         try:
             while not self.stop.is_set() and (ends := next(rounds, None)) is not None:
@@ -273,7 +279,7 @@ class Supervisor:
                     self._warn(error, "what is done beside the batches waits: %s", error)
 
     def _reach(self, ends: Sequence[int]) -> None:
-        """Work up to these ends. What is left when all that is left has failed for too long is raised."""
+        """Work up to these ends. Once all parts that are left have failed for too long, raise the error of one."""
         broken = 0
         while not self.stop.is_set():
             left = self.job.unfinished(ends)
@@ -290,9 +296,9 @@ class Supervisor:
     # ------------------------------------------------------------ one pass
 
     def _pass(self, ends: Sequence[int] | None, broken: int) -> int:
-        """Do batches until that ends, or is to end; how many passes in a row have broken by now."""
+        """Do batches until they end or have to stop; return how many passes in a row have broken by now."""
         self._ending.clear()
-        if self.fatal is not None:  # found while the last one was waited for
+        if self.fatal is not None:  # found while the previous pass was ending
             raise self.fatal
         before, broken_by = self.batches, list[Exception]()
         batches = threading.Thread(target=self._batches, args=(ends, broken_by), name=BATCHES, daemon=True)
@@ -318,12 +324,13 @@ class Supervisor:
         return self._broke(why, broken if self.batches == before else 0, patient=ends is None)
 
     def _batches(self, ends: Sequence[int] | None, broken_by: list[Exception]) -> None:
-        """Plan batches and do them. What breaks that is put into `broken_by`."""
+        """Plan batches and do them. An error that breaks the pass is put into `broken_by`."""
         context = self.spark.sparkContext
         gather_s = 0.0 if ends is not None else self.s.settings.tag_flush_interval_s
         try:
             context.setJobGroup(self._group, self.job.name, interruptOnCancel=True)
-            slots = context.defaultParallelism if session.is_local(context.master) else None  # they come and go
+            # a cluster's executors come and go
+            slots = context.defaultParallelism if session.is_local(context.master) else None
             planner = self.job.planner(slots, ends)
             while not (self.stop.is_set() or self._ending.is_set()):
                 next_at = time.monotonic() + gather_s
@@ -346,7 +353,9 @@ class Supervisor:
         return {part: failure.until for part, failure in self.failures.items() if failure.until > now}
 
     def _broke(self, error: Exception, broken: int, *, patient: bool) -> int:
-        """Handle a pass that broke: raise an error that would come again, wait after any other."""
+        """Handle a pass that broke: raise an error that would only come again; after any other wait, and return the new
+        count of broken passes.
+        """
         if isinstance(error, StrandlineError) and (error.retry != "yes" or _moved(error)):
             raise error
         if patient and isinstance(error, Unavailable):
@@ -385,7 +394,7 @@ class Supervisor:
                 self._end(error)
 
     def _tell_of_batch(self) -> None:
-        """While a batch takes long, tell now and then how far it is."""
+        """Report the progress of a batch that takes long, now and then."""
         since, now = self._batch_since, time.monotonic()
         if self.progress is None or since is None or now - self._told_at < UNDER_WAY_S:
             return
@@ -395,7 +404,7 @@ class Supervisor:
         except Unavailable:  # the batch finds that out, too
             return
         with self._telling:
-            if self._batch_since == since:  # else it is done, and that was told
+            if self._batch_since == since:  # else the batch has ended, and its end was reported
                 self.progress(told)
 
     def _errors(self) -> dict[int, str]:
@@ -413,7 +422,7 @@ class Supervisor:
         self._warn(error, "partition %d failed and is tried again in %.1f s: %s", part, wait_s, error, part=part)
 
     def _warn(self, error: Exception, text: str, *arguments: object, part: int | None = None) -> None:
-        """Log what waits. While a server is away all that waits for it is one thing."""
+        """Log a warning. While a server is away, all warnings about it count as repeats of one."""
         if isinstance(error, Unavailable):
             self._warnings.warning((error.name, error.message.partition(": ")[0]), text, *arguments)
         else:
@@ -427,7 +436,7 @@ class Supervisor:
     # ------------------------------------------------------------ beside the batches
 
     def _keep(self) -> None:
-        """Look at the lease, and do what is done beside the batches, while batches are done."""
+        """Check the lease and do the job's upkeep, while batches are done."""
         done = time.monotonic()
         while not self.stop.wait(self.s.settings.mark_idle_s / 4):
             try:
@@ -453,7 +462,9 @@ def _ended(error: Exception) -> Exception:
 
 
 def of_spark(error: Exception) -> Exception:
-    """Return the error that broke a query, in our words: one that crossed Spark, no space, or Spark's own."""
+    """Return the error that broke a Spark job: the `StrandlineError` in Spark's text, no disk
+    space, or `SparkBroke`.
+    """
     text = text_of(error)
     if os.strerror(errno.ENOSPC) in text:
         return Unavailable(
@@ -476,5 +487,5 @@ _SAID = re.compile(r"[\w.]+(Error|Exception|Failed)\b.*")
 
 
 def _moved(error: Exception) -> bool:
-    """Return whether a file of log or store is not where it was: what comes back there is not what was carried."""
+    """Return whether a file of log or store was moved or replaced: a new file in its place has other contents."""
     return isinstance(error, StrandlineError) and bool(error.facts.get("moved"))

@@ -1,7 +1,7 @@
 """Sweep: take the events of purged lives out of an archive's files.
 
-A file that has some is written anew without them; the manifest names the new one, then the old one goes. Killed before
-that, the old manifest answers with the old file, and the next sweep does it again.
+A file that has such events is written anew without them; the manifest names the new file, then the old one is removed.
+If a sweep is killed before that, the old manifest names the old file, and the next sweep does it again.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ KEYS_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """The events that a sweep took out."""
+    """The number of events that a sweep took out, and of files that it changed."""
 
     events: int
     files: int
-    """Files that were written anew, or went."""
+    """Files that were written anew, or removed."""
 
 
 def sweep(
     url: str | None, path: str | Path, *, log: str | None = None, store: str | None = None, **settings: Any
 ) -> SweepReport:
-    """Take the events of purged lives out of an archive's files. What was purged and is not carried yet stays."""
+    """Take the events of purged lives out of an archive's files. Lives whose Purge is not carried yet stay."""
     folder = Path(path).absolute()
     target = JournalRef(url, log, store, {"schema": "check", **settings})
     with target.connect() as s, opened(folder, s.store) as manifest:

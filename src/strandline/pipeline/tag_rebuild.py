@@ -3,8 +3,8 @@
     round 1   a part per partition of the log: its keys, one after the other (`carry.tag_mending`)
     round 2   a part per stretch of the view: rows that no key accounts for
 
-It has the pipeline's lease: nothing is carried meanwhile, appends and queries go on. Nothing of it is remembered: what
-is mended is seen to be right when it is looked at again, so one that was killed is simply started once more.
+A rebuild has the pipeline's lease: nothing is carried meanwhile; appends and queries go on. It keeps no state: a
+rebuild that was killed is simply started again, and finds that mended rows are right.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def rebuild_tag(
     """Compare the view of a tag with the journal and correct it in place; what was found.
 
     `LeaseHeld` while a pipeline or another rebuild works on this store. Rows that were put back are listed in table
-    `repaired`; what the journal does not prove is left alone, and counted as `lost` or `unproven`. A tag that no event
-    has is no error. Killed or stopped, it can be started again; what `stop` ended is `Unavailable.away`.
+    `repaired`; differences that the journal cannot settle are left alone, and counted as `lost` or `unproven`. A tag
+    that no event has is no error. A rebuild that was killed or stopped can be started again; one that `stop` ended
+    raises `Unavailable.away`.
     """
     name = checks.tag(tag)
     target = JournalRef(url, log, store, {"schema": "check", **settings})
@@ -87,7 +88,7 @@ def _mender(s: Strandline, tag: str, fence: int) -> TagMender:
 
 
 class TagRebuild:
-    """The job. What is done is known here alone, and forgotten with it."""
+    """The job of a rebuild. Its progress is in memory only."""
 
     name: Final = "strandline rebuild of a tag"
     task, result = staticmethod(mend), Mended
@@ -112,7 +113,7 @@ class TagRebuild:
         return (NO_STRETCH, NO_STRETCH) if part < self._partitions else self._stretches[part - self._partitions]
 
     def rounds(self) -> Iterator[list[int]]:
-        """Yield the keys of all partitions; then the view."""
+        """Yield the parts with the keys of all partitions; then those of the view."""
         yield [1] * self._partitions
         self._stretches = _mender(self._s, self._tag, self._lease.fence).spans(self._partitions)
         yield [1] * (self._partitions + len(self._stretches))
@@ -126,7 +127,7 @@ class TagRebuild:
             if result.error is None:
                 self._done.add(result.part)
             else:
-                result.counts.keys = result.counts.rows = 0  # they are looked at again
+                result.counts.keys = result.counts.rows = 0  # the repeated part counts them again
             self.counts.add(result.counts)
 
     def progress(
@@ -149,7 +150,7 @@ class RebuildPart:
 
 
 class PartPlanner:
-    """Plans the parts that are left, each once and in a task of its own, but those that are held back."""
+    """Plans the parts that are not done, each in a task of its own, except parts that are held back."""
 
     def __init__(self, parts: Sequence[RebuildPart]) -> None:
         self._parts = list(parts)

@@ -1,10 +1,11 @@
 """A target names the back-ends that a Spark task works on, and opens them where the task runs.
 
-Connections are opened in the process that uses them, after its fork, and kept from batch to batch. A worker outlasts
-many jobs: what has not been used for `UNUSED_S` is closed when another target is opened.
+Connections are opened in the process that uses them, after its fork, and kept from batch to batch. A worker process
+outlasts many jobs: connections that were not used for `UNUSED_S` are closed when another target is opened.
 
 Options and plans of Spark are no place for a password: Spark prints them. So a URL that has one travels as a reference,
-`file:PATH` or `env:NAME`, and is looked up where it is used. A file may be one that Spark has taken along.
+`file:PATH` or `env:NAME`, and is looked up where it is used. The file may be one that Spark has sent to the task's
+machine.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class JournalRef:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def by_reference(self, folder: Path) -> JournalRef:
-        """Return this reference as it travels: a URL with a password is kept in a file of this folder, and a path is
-        told from the root, because the processes of Spark are in another folder."""
+        """Return this reference as it travels: a URL with a password is kept in a file of this folder, and a path
+        becomes absolute, because the processes of Spark have another working directory.
+        """
         url, log, store = (
             _kept(place, folder) if place and has_password(place) else place and _from_root(place)
             for place in self._places()
@@ -73,20 +75,20 @@ class JournalRef:
         if opened is None:
             _close_unused(now)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # the driver has said what can be lost, once
+                warnings.simplefilter("ignore", RuntimeWarning)  # the driver has already warned that data can be lost
                 opened = _OPEN[name] = _Opened(found.connect(schema="check"), now)
         opened.used = now
         return opened.strandline
 
     def drop(self) -> None:
         """Forget this process's connection: after an error the next call opens a new one."""
-        with suppress(InvalidInput):  # what cannot be found was not opened
+        with suppress(InvalidInput):  # a target that cannot be looked up was not opened
             opened = _OPEN.pop((os.getpid(), self._resolved().to_json()), None)
             if opened is not None:
                 opened.strandline.close()
 
     def _resolved(self) -> JournalRef:
-        """Return this reference with the URLs that its files keep."""
+        """Return the target with its URLs read from the files."""
         url, log, store = map(_resolved, PLACES, self._places())
         return replace(self, url=url, log=log, store=store)
 
@@ -102,7 +104,7 @@ class JournalRef:
 
 
 def has_password(place: str) -> bool:
-    """Return whether it is a URL that must not be seen."""
+    """Return whether the text is a URL with a password."""
     return masked(place) != place
 
 
@@ -112,7 +114,7 @@ def _from_root(place: str) -> str:
 
 
 def _kept(place: str, folder: Path) -> str:
-    """Return a reference to a new file with this URL, for this user alone."""
+    """Write the URL into a new file that only this user can read, and return a reference to it."""
     handle, path = tempfile.mkstemp(prefix="url-", dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(place)
@@ -120,7 +122,7 @@ def _kept(place: str, folder: Path) -> str:
 
 
 def _resolved(name: str, place: str | None) -> str | None:
-    """Return the URL that a reference refers to, here; a URL is itself."""
+    """Return the URL that a reference stands for on this machine; a plain URL is returned as it is."""
     kind, _, where = (place or "").partition(":")
     if kind == "env":
         if where not in os.environ:
@@ -135,11 +137,11 @@ def _resolved(name: str, place: str | None) -> str | None:
 
 
 def _found(path: Path) -> Path:
-    """Return a file: on this machine, or where Spark has put it."""
+    """Return the file's path: on this machine as it is, or where Spark has put its copy."""
     if not path.exists():
         from pyspark import SparkFiles
 
-        with suppress(Exception):  # Spark has put nothing anywhere
+        with suppress(Exception):  # Spark has sent no files
             return Path(SparkFiles.get(path.name))
     return path
 

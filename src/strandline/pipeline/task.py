@@ -1,4 +1,4 @@
-"""What a Spark task does: its ranges, one after the other, and say what came of each.
+"""A Spark task does its ranges, one after the other, and returns the result of each.
 
 A task never fails and never retries: an error is its result, and the driver decides.
 """
@@ -33,7 +33,7 @@ class RangeResult:
 
 
 Task = Callable[[Strandline, int, Any], Iterator[RangeResult]]
-"""Does a range under a fence. What it yields is what came of it so far."""
+"""Does a range under a fence. It yields the result so far."""
 
 
 def do_ranges(
@@ -60,7 +60,7 @@ def _do(task: Task, so_far: RangeResult, target: JournalRef, fence: int, range_:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without looking for cycles: ranges make none, and looking through their rows takes a fifth of the time."""
+    """Turn the collector of cycles off: ranges make no cycles, and searching their rows takes a fifth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
