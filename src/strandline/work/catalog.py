@@ -28,7 +28,7 @@ from strandline.work.tables import Tables, first_number, of_tables
 from strandline.work.upkeep import Upkeep
 
 PART: Final = Part("work", "strandline.work", {"auto_vacuum": "incremental"}, prepared=True, sets=True)
-"""The part that a back-end opens."""
+"""The name of this part for the back-ends, which open its database."""
 FIRST_SLOT: Final = 1
 _log: Final = logging.getLogger("strandline.work")
 
@@ -43,9 +43,9 @@ class StoredJournal(NamedTuple):
     settings: WorkSettings
     settings_version: int
     codecs: dict[int, Codec]
-    """By version."""
+    """Encoders of keys and data, by version of the columns."""
     version: int
-    """The one that this process adds in."""
+    """The version of the columns that adds of this process use."""
 
 
 def names(tx: Transaction) -> list[str]:
@@ -54,7 +54,7 @@ def names(tx: Transaction) -> list[str]:
 
 
 def find(tx: Transaction, name: str, columns: Columns | None = None) -> StoredJournal | None:
-    """Return a journal; with `columns` only if it has them in one of its versions, which is then the one to add in."""
+    """Return a journal, or None. With `columns`, only if one of its versions has them: adds use that version."""
     rows = tx.rows("journal", (journal_name(name),))
     if not rows:
         return None
@@ -71,7 +71,7 @@ def find(tx: Transaction, name: str, columns: Columns | None = None) -> StoredJo
 
 
 def _stored_settings(own: str, of_set: str) -> WorkSettings:
-    """Return the settings of a journal: those of its tables are the set's."""
+    """Return the settings of a journal. Settings of tables come from its set of tables."""
     shared = {field: value for field, value in asdict(settings_of(of_set)).items() if is_table_setting(field)}
     return replace(settings_of(own), **shared)
 
@@ -124,7 +124,7 @@ def not_declared(name: str, there: list[str]) -> NotFound:
 
 
 def declared(database: Database, declaration: WorkDeclaration, now: int, *, create: bool) -> StoredJournal:
-    """Return a journal as it is declared: made, or changed, if it is not so. `create` false: refused instead."""
+    """Return a journal as it is declared. Make or change it if it differs; if not `create`, refuse that."""
     with database.read() as tx:
         known = find(tx, declaration.name, declaration.columns)
     if known is not None and not _differs(known, declaration):
@@ -213,7 +213,7 @@ def _declare(tx: Transaction, declaration: WorkDeclaration, now: int) -> None:
 
 
 def _check_key_types(journal: str, texts: Iterable[str], columns: Columns) -> None:
-    """Refuse another type for a key column: the key of an entry that waits would not be found any more."""
+    """Refuse another type for a key column: adds would no longer find the waiting entry of the same key."""
     for text in texts:
         for name, kind in Columns.of(text).key.items():
             given = columns.key.get(name, kind)

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from strandline.work.journal import WorkJournal
 
 TEXT_MAX: Final = 2000
-"""So much of the text of a failure is kept."""
+"""The most characters of a failure's text that are kept."""
 _BUSY_S, _BUSY_MAX_S = 0.01, 1.0
 _EVENTS: Final = Lock()
-"""Held by a thread that makes the event of a claim."""
+"""Held while a thread makes the `lost` event of a claim."""
 
 
 class Batch(NamedTuple):
-    """The answer to a claim. `next_date` is the earliest date known at which another could find something, or None."""
+    """The answer to a claim. `next_date`: the earliest date at which a claim could find an entry, None if unknown."""
 
     claims: list[Claim]
     next_date: int | None
     lost: list[Claim]
-    """Claims that were to be done, and that somebody else has ended."""
+    """Claims in `done` that could not be ended, because they were over before."""
     paused: str | None
     """The reason, if the journal is paused."""
 
 
 class ClaimResult(NamedTuple):
-    """The entries that a transaction claimed, and when another could find something."""
+    """The entries that a transaction claimed, and when the next claim could find an entry."""
 
     look: JournalState
     entries: list[tuple[Entry, EntryRow]]
@@ -47,24 +47,24 @@ class ClaimResult(NamedTuple):
 class Cursor:
     """Claims entries under an owner's name. For one thread at a time.
 
-    Entries with a priority of `slow_from` or above are handed out only in a pass in which none below was.
+    A pass hands out entries with a priority of `slow_from` or above only if it handed out no entry below that.
     """
 
     def __init__(self, journal: WorkJournal, owner: str) -> None:
         self.owner = owner
         self.pass_handed_out = False
-        """Whether the pass that is under way has handed out an entry below `slow_from`."""
+        """Whether the current pass has handed out an entry below `slow_from`."""
         self.wait_s = 0.0
         self.found = False
         """Whether the last claim found something."""
         self._journal = journal
 
     def claim(self, limit: int = 1, *, done: Sequence[Claim] = ()) -> Batch:
-        """Claim the most urgent due entries, and end the claims in `done` with the same transaction."""
+        """Claim the most urgent due entries. The same transaction ends the claims in `done`."""
         return self._journal.claim(self, limit, done)
 
     def busy(self) -> int:
-        """Return how long to wait where others lock all entries that are due (µs): longer each time."""
+        """Return how long to wait while other transactions lock all due entries (µs). It grows with every call."""
         self.wait_s = min(max(_BUSY_S, 2 * self.wait_s), _BUSY_MAX_S)
         return round(self.wait_s * US)
 
@@ -81,17 +81,17 @@ class Claim:
         self.journal, self.entry, self.row = journal, entry, row
         self.ended = False
         self.was_done = False
-        """Whether a call on it has ended the entry, other than in a caller's transaction: to end it again is quiet."""
+        """Whether a call on this claim ended it, outside of a caller's transaction. Ending it again does nothing."""
         self.in_tx = False
-        """Whether it was done in a caller's transaction. That transaction decides what becomes of it."""
+        """Whether `done` was called in a caller's transaction, whose outcome decides about the claim."""
         self._lost = False
         self._lost_event: Event | None = None
 
     @property
     def lost(self) -> Event:
-        """Set when it is known that the claim is over: stop."""
+        """An event that is set once this process knows that the claim is over. The handler should stop then."""
         with _EVENTS:
-            if self._lost_event is None:  # most claims are done before anybody asks
+            if self._lost_event is None:  # made on first use: most claims end before anybody asks for it
                 self._lost_event = Event()
                 if self._lost:
                     self._lost_event.set()
@@ -116,12 +116,12 @@ class Claim:
 
     @property
     def lease_s(self) -> float:
-        """The time that the claim lives without a heartbeat, as it was declared when the claim was made."""
+        """How long the claim lives without a heartbeat: the journal's setting at the time of the claim."""
         return self.row.lease / US
 
     @property
     def held(self) -> ClaimRef:
-        """The numbers that end it."""
+        """The numbers that identify this claim in the tables."""
         return ClaimRef(self.entry.id, self.row.fence, self.row.slot)
 
     @property
@@ -131,15 +131,14 @@ class Claim:
         return str(UUID(int=(high << 64) | self.row.number))
 
     def heartbeat(self) -> None:
-        """Keep the claim for another lease; `LeaseLost` if it is over."""
+        """Keep the claim for another lease. Raises `LeaseLost` if the claim is over."""
         if self.journal.beat([self]):
             raise lease_lost([self.entry.id])
 
     def done(self, *, tx: object = None) -> None:
-        """End the claim: the entry is done, and gone. `LeaseLost` if somebody else has it by now.
-
-        A second call does nothing. With `tx` the caller's transaction decides: after a rollback the claim is as it was,
-        and after a commit a second call is `LeaseLost`, so that no effect is committed twice.
+        """End the claim and remove its entry. Raises `LeaseLost` if the claim is over. A second call does nothing. With
+        `tx` the caller's transaction decides: after a rollback the claim is as it was, and after a commit a second call
+        is `LeaseLost`, so that no effect is committed twice.
         """
         if tx is None and self.was_done:
             return
@@ -147,7 +146,7 @@ class Claim:
             raise lease_lost([self.entry.id])
 
     def fail(self, text: str = "", *, delay_s: float | None = None) -> None:
-        """End the claim as failed: the entry waits for `delay_s` (or a delay that doubles), or is a dead letter."""
+        """End the claim as failed: its entry waits for `delay_s` (or a delay that doubles), or is a dead letter now."""
         if delay_s is not None and (isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)) or delay_s < 0):
             raise invalid("delay_range", "delay_s", "not a delay", allowed="0 or more seconds", got=delay_s)
         settings = self.journal.settings
@@ -158,7 +157,7 @@ class Claim:
         )
 
     def release(self) -> None:
-        """Give the entry back as it was."""
+        """End the claim and let its entry wait again, with its dates and counter unchanged."""
         self.journal.apply_outcome(self, lambda row, look: rules.released(row, look.now), "")
 
     def over(self, *, done: bool) -> None:
@@ -173,7 +172,7 @@ class Claim:
 
 
 def without_entries(claims: Sequence[Claim], ids: Collection[int]) -> list[Claim]:
-    """Return the claims that do not hold one of these entries. Of two on one entry the older one is over."""
+    """Return the claims on other entries than these. Of two claims on one entry the older one is over."""
     newest: dict[int, int] = {}
     for claim in claims:
         newest[claim.entry.id] = max(claim.fence, newest.get(claim.entry.id, 0))

@@ -75,7 +75,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Columns:
-        """Read what `text` made."""
+        """Return the columns that `text` wrote."""
         found = orjson.loads(text)
         return cls(found["key"], found["data"])
 
@@ -92,7 +92,7 @@ class WorkDeclaration:
         given = {known: value for known, value in settings.items() if known != "tables"}
         self.settings = replace(WorkSettings.of(given), tables=settings.get("tables") or name)
         self.given = frozenset(settings)
-        """The settings that it names: those of a shared set of tables change only so."""
+        """The names of the settings that were given. Only these change in a set of tables that is shared."""
 
     @classmethod
     def load(cls, path: str | Path) -> WorkDeclaration:
@@ -130,13 +130,13 @@ def settings_text(settings: WorkSettings) -> str:
 
 
 def settings_of(text: str) -> WorkSettings:
-    """Read what `settings_text` made. Settings that a newer program added are passed over."""
+    """Return the settings that `settings_text` wrote. Settings that only a newer program knows are ignored."""
     known = {field.name for field in fields(WorkSettings)}
     return WorkSettings(**{name: value for name, value in orjson.loads(text).items() if name in known})
 
 
 def is_table_setting(name: str) -> bool:
-    """Return whether a setting belongs to the set of tables, not to the journal."""
+    """Return whether a setting belongs to the set of tables instead of the journal."""
     return name.startswith(_TABLE_SETTINGS)
 
 
@@ -167,7 +167,7 @@ def _columns(part: str, given: object) -> dict[str, str]:
 
 
 def reserved(name: str, declared: Mapping[str, str]) -> InvalidInput:
-    """Return the error for a name that the journal's own columns have."""
+    """Return the error for a declared column whose name the journal uses for a column of its own."""
     allowed = f"columns of your own: {' '.join(sorted(declared))}"
     return invalid("column_reserved", name, "is set by the work journal", allowed=allowed, got=name)
 
@@ -215,7 +215,7 @@ class Codec:
         return found
 
     def hash(self, key: bytes) -> bytes:
-        """Return 128 bits for the index of keys. Other key columns are other keys."""
+        """Return 128 bits of a key for the index. Keys with other columns are other keys."""
         return blake2b(key, digest_size=16, salt=self._salt).digest()
 
     def decode(self, text: bytes) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def _bytes(field: str, value: object, in_key: bool) -> str:
 
 
 def from_base64(field: str, value: object) -> object:
-    """Decode bytes that came as text. A value that is no text is returned as it is, for the column to refuse."""
+    """Decode base64 text into bytes. Any other value is returned unchanged, and the column's check refuses it."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Entries as callers see them, and as the rules and the tables see them."""
+"""Entries as callers see them (`Entry`), as an add gives them (`EntryDraft`), as tables store them (`EntryRow`)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final, Literal, NamedTuple
 
 Status = Literal["W", "P"]
 Outcome = Literal["inserted", "merged", "behind", "stale", "repeated"]
-"""What became of an add. `repeated`: nothing, since an add with its id was stored before."""
+"""What an add did. `repeated`: it did nothing, because an add with the same id was stored before."""
 
 WAITING: Final = "W"
 PROCESSING: Final = "P"
 LAPSED: Final = "L"
-"""In the tables alone: waits again because its lease ended, and its last holder may still say done."""
+"""Only in the tables: the entry waits again because its lease ended; its last holder may still end it with `done`."""
 
-# Where a waiting entry stands in the order. Their numbers are the second column of the order's key.
+# Places of an entry in the order. Each number is a value in the second column of the order's key.
 READY: Final = 0
-"""By priority, then date: it may be claimed."""
+"""Entries that may be claimed, ordered by priority, then date."""
 SOON: Final = 1
-"""By date: it will be ready then."""
+"""Entries that will be ready at their date, ordered by it."""
 BEHIND: Final = 2
-"""In no order: another entry of its key is being processed."""
+"""Entries, unordered, that wait because another entry of their key is being processed."""
 NOWHERE: Final = -1
-"""In no place: the entry is being processed."""
+"""The entry is being processed, so it has no place in the order."""
 
 
 class Priority(IntEnum):
@@ -41,7 +41,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A piece of work. Dates are microseconds since 1970; 0 is never, or not yet.
+    """An entry of a work journal. Dates are microseconds since 1970; 0 means never, or not yet.
 
     In an answer of `get` or `entries` a key or data that cannot be decoded is empty; a claim has no such entry.
     """
@@ -65,7 +65,7 @@ class Entry:
 
 
 class EntryDraft(NamedTuple):
-    """An add that was checked, as far as that goes without the database's clock. Dates: None is now, 0 is never."""
+    """An add, checked except for what needs the database's clock. Dates: None is now, 0 is never."""
 
     key: bytes
     hash: bytes
@@ -76,11 +76,11 @@ class EntryDraft(NamedTuple):
     process_date: int | None
     expiration_date: int
     number: int = 0
-    """The number of its data, where that was stored before."""
+    """The number of its data if that data is stored already, else 0."""
     delay: int = 0
-    """Microseconds from now until its process date, where it has no other."""
+    """Microseconds from now until its process date. Used if no process date is given."""
     add_id: bytes | None = None
-    """16 bytes. An add with an id is stored once."""
+    """The id of the add, 16 bytes. Adds with the same id are stored once."""
 
 
 class EntryRow(NamedTuple):
@@ -99,7 +99,7 @@ class EntryRow(NamedTuple):
     revised_date: int
     expiration_date: int
     first_start: int
-    """Its start date when this was written: kept by merges."""
+    """The start date of the last claim before this row was written. Merges keep it."""
     size: int
     """Bytes of its data."""
     # What claims change; nothing of it is stored before the first claim (fence 0).
@@ -114,12 +114,12 @@ class EntryRow(NamedTuple):
     counter: int = 0
     retry_date: int = 0
     data: bytes | None = None
-    """None where it was not asked for."""
+    """The encoded data; None if the query did not ask for data."""
     place: int = READY
 
     @property
     def date(self) -> int:
-        """The time from which on it is due."""
+        """The date from which on the entry is due."""
         return self.retry_date or self.process_date
 
     @property
@@ -128,7 +128,7 @@ class EntryRow(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """64 bits of its key's hash: by these an entry behind is found."""
+        """64 bits of the key's hash, by which entries that wait behind this one are found."""
         return mark_of(self.hash)
 
     @property
@@ -149,11 +149,11 @@ class Added(NamedTuple):
 
     outcome: Outcome
     id: int
-    """The id of the entry that the add went to; for `repeated`, of the entry that the first add with the id went to."""
+    """The id of the entry that holds the add; for `repeated`, of the entry that got the first add with the same id."""
 
 
 class DeadLetter(NamedTuple):
-    """An entry that failed too often, or could not be read: `key` and `data` are None then."""
+    """An entry that failed too often or cannot be decoded. If it cannot be decoded, `key` and `data` are None."""
 
     dead_id: int
     id: int
@@ -182,7 +182,7 @@ class EntryCounts(NamedTuple):
     unacknowledged: int
     oldest_due_s: float
     paused: str | None = None
-    """The reason, if nothing is handed out at the moment."""
+    """The reason for the pause; None if the journal is not paused."""
 
 
 class EntryTable(NamedTuple):

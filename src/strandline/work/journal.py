@@ -65,7 +65,7 @@ PAGE_MAX: Final = 1000
 OWNER_MAX: Final = 200
 TICK_S: Final = 0.1
 FORGET_S: Final = 60.0
-"""How often a process with traffic looks for dead letters and ids that are kept no longer."""
+"""How often a process that uses the journal removes dead letters and ids whose retention is over."""
 PRIORITIES: Final = 256
 RETRIES: Final = 5
 T = TypeVar("T")
@@ -78,10 +78,10 @@ class WorkJournal(ClosedAtEnd):
     def __init__(
         self, database: Database, known: StoredJournal, *, clock: Callable[[], int] | None = None, owned: bool = False
     ) -> None:
-        """`owned`: whether the database is this journal's alone, and closed with it."""
+        """Open a journal. `owned`: the database belongs to this journal, whose `close` closes it."""
         self.name = known.name
         self.version = known.version
-        """The version of the columns that adds have here."""
+        """The version of the columns that adds of this process use."""
         self._database = database
         self._known = known
         self._owned = owned
@@ -191,7 +191,7 @@ class WorkJournal(ClosedAtEnd):
     # ------------------------------------------------------------ claim
 
     def cursor(self, owner: str | None = None) -> Cursor:
-        """Return a cursor, which claims under this owner's name."""
+        """Return a cursor that claims entries under this owner's name."""
         name = f"{socket.gethostname()} {os.getpid()}" if owner is None else owner
         if not isinstance(name, str) or not 1 <= len(name) <= OWNER_MAX or "\0" in name:
             raise invalid("option", "owner", "not a name", allowed=f"text of 1..{OWNER_MAX} characters", got=owner)
@@ -199,7 +199,9 @@ class WorkJournal(ClosedAtEnd):
         return Cursor(self, name)
 
     def done_many(self, claims: Sequence[Claim], *, tx: object = None) -> list[Literal["done", "lost"]]:
-        """End claims: `done` or `lost` for each. With `tx`, one that is lost is `LeaseLost`, and none is ended."""
+        """End claims; return `done` or `lost` for each. With `tx`, a lost claim raises
+        `LeaseLost` and none is ended.
+        """
         held = self._held("claims", claims)
         if not held:
             return []
@@ -220,7 +222,7 @@ class WorkJournal(ClosedAtEnd):
         return ["lost" if claim in lost else "done" for claim in claims]
 
     def _held(self, field: str, claims: Iterable[Claim]) -> list[ClaimRef]:
-        """Return what ends these claims; those of another journal may have the numbers of claims here."""
+        """Return the numbers of these claims. Refuse claims of another journal: a claim here may have the same."""
         for claim in claims:
             if claim.journal.journal_id != self.journal_id:
                 wrong, allowed = f"claim of work journal {claim.journal.name}", f"claims of work journal {self.name}"
@@ -234,7 +236,7 @@ class WorkJournal(ClosedAtEnd):
         return done
 
     def claim(self, cursor: Cursor, limit: int, done: Sequence[Claim], *, slow: bool = True) -> Batch:
-        """Do what `Cursor.claim` says. `slow` false: no slow entries, because the claimer has others to do yet."""
+        """Claim as `Cursor.claim` does. If not `slow`, leave out slow entries: the caller still has other work."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
             raise invalid("limit_range", "limit", "out of range", allowed=f"1..{CLAIM_MAX}", got=limit)
         self._check()
@@ -262,14 +264,14 @@ class WorkJournal(ClosedAtEnd):
         self._waking.arm(state, clock, taken.next_date, taken.upkeep_date)
         claims = [Claim(self, entry, row) for entry, row in taken.entries]
         if not claims or cursor.found:
-            self._tick_if_due()  # a cursor that was idle and has something to do now does not wait for upkeep
+            self._tick_if_due()  # not after the first find of an idle cursor: its entries go out first
         cursor.found = bool(claims)
         return Batch(claims, taken.next_date, lost, taken.look.paused)
 
     def _take(
         self, tx: Transaction, look: JournalState, cursor: Cursor, limit: int, dead: list[EntryRow], *, slow: bool
     ) -> ClaimResult:
-        """Choose the kind of entries, those below `slow_from` first and others only if `slow`, and take them."""
+        """Claim entries below `slow_from`. If this pass found none, and `slow` is true, claim the others."""
         tables, settings = self._tables, self.settings
         if look.paused is not None:
             return ClaimResult(look, [], None, None, cursor.pass_handed_out)
@@ -315,12 +317,12 @@ class WorkJournal(ClosedAtEnd):
         return entries, unreadable
 
     def _entry(self, row: EntryRow) -> Entry:
-        """Return an entry for its holder. ValueError or KeyError if it cannot be decoded."""
+        """Return an entry for the claim's holder. Raises ValueError or KeyError if it cannot be decoded."""
         codec = self._codec_of(row.version)
         return _entry(row, codec.decode(row.key), codec.decode(row.data or b""))
 
     def _shown(self, row: EntryRow) -> Entry:
-        """Return an entry to look at: a key or data that cannot be decoded is empty."""
+        """Return an entry for display: a key or data that cannot be decoded is empty."""
         return _entry(
             row, self._readable(row.version, row.key) or {}, self._readable(row.version, row.data or b"") or {}
         )
@@ -333,7 +335,7 @@ class WorkJournal(ClosedAtEnd):
     # ------------------------------------------------------------ claims of cursors
 
     def beat(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Send heartbeats for many claims. Claims that are over are told so, and returned."""
+        """Send heartbeats for many claims. Mark those that are over as lost, and return them."""
         pairs = [(held.id, held.fence) for held in self._held("claims", claims)]
         beaten = self._write(lambda tx: self._tables.beat(tx, self._look(tx), pairs), None) if pairs else set()
         lost = without_entries(claims, beaten)
@@ -344,7 +346,7 @@ class WorkJournal(ClosedAtEnd):
     def apply_outcome(
         self, claim: Claim, decide: Callable[[EntryRow, JournalState], EntryRow | str], reason: str
     ) -> None:
-        """End a claim otherwise than by done."""
+        """End a claim by `fail` or `release`."""
 
         def work(tx: Transaction) -> list[EntryRow]:
             look = self._look(tx)
@@ -368,7 +370,7 @@ class WorkJournal(ClosedAtEnd):
             _log.warning("work journal %s: entry %s is a dead letter", self.name, row.id)
 
     def claim_of(self, id: int, fence: int) -> Claim:  # noqa: A002 (as everywhere in this API)
-        """Return a claim by the numbers that it was handed out with, for example in another process."""
+        """Return a claim by its entry's id and its fence, for example one that another process took."""
         with self._read() as tx:
             rows = [row for row in self._tables.rows(tx, [id]) if row.fence == fence]
             rows = self._tables.with_data(tx, rows)
@@ -383,7 +385,7 @@ class WorkJournal(ClosedAtEnd):
     # ------------------------------------------------------------ look
 
     def get(self, key: Mapping[str, Any]) -> Entry | None:
-        """Return the waiting entry of a key, else the one that is being processed, else None: as `entries` shows it."""
+        """Return the waiting entry of a key, else the one being processed, else None; decoded as in `entries`."""
         encoded = self._codec.key(key)
         hash_ = self._codec.hash(encoded)
         with self._read() as tx:
@@ -392,9 +394,10 @@ class WorkJournal(ClosedAtEnd):
         return min(found, key=lambda entry: entry.status != WAITING, default=None)
 
     def entries(self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX) -> list[Entry]:
-        """Return entries in the order of their ids, after one; with `status` W or P only those.
+        """Return entries in the order of ids, after a given id; with `status` only those that wait (W) or run (P).
 
-        An entry whose lease is over is shown as the next claim finds it. A key or data that cannot be decoded is empty.
+        An entry whose lease is over is shown in the state that the next claim will give it. A key or data that cannot
+        be decoded is empty.
         """
         if status not in (None, WAITING, PROCESSING):
             raise invalid("option", "status", "unknown", allowed="W or P", got=status)
@@ -416,7 +419,7 @@ class WorkJournal(ClosedAtEnd):
             return self._tables.counts(tx)
 
     def tables(self, *, after: str = "", limit: int = PAGE_MAX) -> list[EntryTable]:
-        """Return the short-lived tables, after one by its name."""
+        """Return the short-lived tables in the order of their names, after a given name."""
         found: list[EntryTable] = []
         with self._read() as tx:
             for slot, state, opened, closed, *_ in tx.rows("tables", (self._known.set_name,)):
@@ -428,7 +431,7 @@ class WorkJournal(ClosedAtEnd):
         return found
 
     def now_us(self) -> int:
-        """Return the time of the clock that decides what is due: the database's."""
+        """Return the time of the database's clock, which decides what is due."""
         self._check()
         with self._database.read() as tx:
             return self._tables.moment(tx).now
@@ -442,7 +445,7 @@ class WorkJournal(ClosedAtEnd):
         }
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until a claim may find something: True. False after `timeout_s`. Reconnects by itself."""
+        """Wait until a claim may find an entry. Return False after `timeout_s`. Reconnects by itself."""
         self._check()
         deadline = time.monotonic() + checks.timeout_s(timeout_s)
         while True:
@@ -455,7 +458,7 @@ class WorkJournal(ClosedAtEnd):
     # ------------------------------------------------------------ dead letters
 
     def dead(self, *, after: int = 0, limit: int = PAGE_MAX) -> list[DeadLetter]:
-        """Return dead letters, after one."""
+        """Return dead letters in the order of their ids, after a given id."""
         return self._dead(after, limit, alerts=False)
 
     def alerts(self, *, after: int = 0, limit: int = PAGE_MAX) -> list[DeadLetter]:
@@ -512,7 +515,7 @@ class WorkJournal(ClosedAtEnd):
         self._write(work, None)
 
     def _no_letter(self, tx: Transaction, dead_id: int) -> NotFound:
-        """Most wrong numbers are those of the entry."""
+        """Return the error for an unknown dead letter. Its hint covers the usual mistake, to give the entry's id."""
         ((of_entry,),) = tx.rows("dead_of_entry", (self._known.number, dead_id))
         hint = (
             "dead() lists them by their dead_id" if of_entry is None else f"entry {dead_id} is dead letter {of_entry}"
@@ -534,7 +537,7 @@ class WorkJournal(ClosedAtEnd):
             raise NotFound(f"no entry {id}", code="entry", hint="entries() lists them by their id", entry=id)
 
     def pause(self, reason: str = "paused") -> None:
-        """Let claims come back empty from now on, everywhere. Adds and what is being processed go on."""
+        """Pause the journal in all processes: claims find nothing from now on. Adds and claims that are held go on."""
         self._write(lambda tx: tx.execute("pause", (self._known.number, str(reason))), None)
 
     def resume(self) -> None:
@@ -547,7 +550,7 @@ class WorkJournal(ClosedAtEnd):
         self._write(work, None)
 
     def tick(self) -> None:
-        """Record lapses, remove what expired or is kept no longer, close, move and empty tables: a step of each."""
+        """Do one step of each kind of upkeep: record lapses, remove expired rows, close, move and empty tables."""
         settings = self.settings
 
         def work(tx: Transaction) -> tuple[list[EntryRow], int]:
@@ -562,7 +565,7 @@ class WorkJournal(ClosedAtEnd):
         self._upkeep.step(self.settings)
 
     def _forget(self) -> None:
-        """Remove dead letters, and a bounded number of ids of adds, that are kept no longer."""
+        """Remove dead letters, and a bounded number of ids of adds, whose retention is over."""
         self._forget_at = time.monotonic() + FORGET_S
         number, settings = self._known.number, self.settings
         with self._read() as tx:
@@ -595,7 +598,7 @@ class WorkJournal(ClosedAtEnd):
 
     @property
     def settings(self) -> WorkSettings:
-        """The settings as anybody has declared them last."""
+        """The settings of the latest declaration, by any process."""
         return self._known.settings
 
     @property
@@ -605,7 +608,7 @@ class WorkJournal(ClosedAtEnd):
 
     @property
     def columns(self) -> Columns:
-        """The columns that adds have here."""
+        """The columns that adds of this process use."""
         return self._codec.columns
 
     @property
@@ -633,7 +636,7 @@ class WorkJournal(ClosedAtEnd):
         return self._database.read()
 
     def _write(self, work: Callable[[Transaction], T], tx: object) -> T:
-        """Do work in the caller's transaction, or in one of our own, which is tried again if it lost a race."""
+        """Run `work` in the caller's transaction, or in one of its own, which is retried after a lost race."""
         self._check()
         for attempt in range(RETRIES):
             try:

@@ -1,4 +1,4 @@
-"""Opening work journals: one database for all that share a URL, and whether it survives the loss of a machine."""
+"""Opens work journals: one database for all with the same URL. Checks whether it survives the loss of a machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNTED: Final = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?(\d+)\s*\(", re.IGNORECAS
 
 
 class Opens(Protocol):
-    """Opens the database of a URL, or makes it. None is the default place of work journals."""
+    """Opens the database of a URL, and makes it if there is none. None is the default URL of work journals."""
 
     def __call__(self, url: str | None, *, create: bool) -> Database: ...
 
@@ -47,7 +47,7 @@ class WorkJournals:
             return self._databases[url]
 
     def open(self, declared: WorkDeclaration | str, url: str | None) -> WorkJournal:
-        """Open a journal. One that is declared and not there is made."""
+        """Open a journal. A declared journal that does not exist is made."""
         try:
             database = self._database(url, create=self._create)
         except SchemaMismatch as error:
@@ -76,7 +76,7 @@ class WorkJournals:
             database = self._database(None, create=False)
         except (SchemaMismatch, Unsupported) as error:
             if error.code in ("no_schema", "work_url"):
-                return None  # none was ever declared, or can be
+                return None  # there is no work journal here, and there can be none
             raise
         with database.read() as tx:
             found = [catalog.looked_at(tx, database, name, self._clock) for name in catalog.names(tx)]
@@ -115,7 +115,7 @@ def standbys_of(database: Database) -> int | None:
 
 
 def standbys_in(names: str) -> int:
-    """Return the number that a value of `synchronous_standby_names` asks for: a list alone means its first name."""
+    """Return how many standbys a value of `synchronous_standby_names` asks for; one if it names no number."""
     counted = _COUNTED.match(names)
     return int(counted[1]) if counted else int(bool(names.strip()))
 

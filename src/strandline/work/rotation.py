@@ -29,7 +29,7 @@ class TableState(NamedTuple):
 
 
 def is_over(table: TableState, now: int, number: int, size: int, settings: WorkSettings) -> bool:
-    """Return whether the current table has to close. Its rows are the numbers drawn while it was current."""
+    """Return whether the current table has to close. The numbers drawn while it was current count as its rows."""
     if number < table.first_number:
         return False  # nothing was written since it was opened: an idle journal closes nothing
     end = period_end(table.opened_date, settings.table_period)
@@ -47,6 +47,6 @@ def next_slot(tables: Sequence[TableState]) -> int | None:
 
 
 def most_to_move(table: TableState, live: int) -> int:
-    """Return how many entries may be left in a closed table for them to be moved to the current one."""
+    """Return the most entries that may be left in a closed table if they are to be moved to the current table."""
     rows = max(1, table.last_number - table.first_number + 1)
     return rows // 2 if live > LIVE_MANY else rows // 10

@@ -35,14 +35,14 @@ from strandline.work.entries import (
 
 AHEAD_MAX_US: Final = 60 * US
 LATER_US: Final = 10 * US
-"""An entry that is due in more than this lies apart, in the later table."""
+"""An entry that is due after more than this time is kept in the later table."""
 COUNTER_MAX: Final = 255
 Key = tuple[bytes, bytes]
 """A key as the tables know it: its hash, and the encoded key."""
 
 
 class Merged(NamedTuple):
-    """The result of an add to the waiting entry of its key, or to none: its outcome, and the row to write."""
+    """The result of merging an add with the waiting entry of its key, if any: the outcome and the row to write."""
 
     outcome: Outcome
     row: EntryRow
@@ -59,12 +59,12 @@ class Moment(NamedTuple):
 
 
 def expired(row: EntryRow, now: int) -> bool:
-    """Return whether an entry has expired. Nobody sees it then, but a claim on it stays valid."""
+    """Return whether an entry has expired. An expired entry is hidden, but a claim on it stays valid."""
     return 0 < row.expiration_date < now
 
 
 def lease_over(row: EntryRow, moment: Moment) -> bool:
-    """Return whether a claim has ended by itself. At exactly its lease it has not."""
+    """Return whether the lease of a claim is over. A claim that is exactly as old as its lease still lives."""
     return moment.lease_now - row.beat > row.lease
 
 
@@ -74,7 +74,7 @@ def running(row: EntryRow, moment: Moment) -> bool:
 
 
 def placed(row: EntryRow, now: int, *, behind: bool = False) -> EntryRow:
-    """Return a waiting entry at its place in the order."""
+    """Return a waiting entry with its place in the order set."""
     return row._replace(place=BEHIND if behind else READY if row.date <= now else SOON)
 
 
@@ -151,7 +151,7 @@ def added(
 
 
 def _forgotten(row: EntryRow) -> EntryRow:
-    """Return an entry without its claims; the date when the last one began stays."""
+    """Return an entry with its claims reset. The date when the last claim began stays."""
     return EntryRow(*row[:11], row.started, row.size, data=row.data)
 
 
@@ -169,7 +169,7 @@ def _process_date(before: int, new: int, insertion_date: int, settings: WorkSett
 
 
 def folded(ended: EntryRow, waiting: EntryRow, settings: WorkSettings, now: int) -> EntryRow:
-    """Merge an entry that waits again into the one that was added behind it, as if that add came just after."""
+    """Merge an entry that waits again with the entry that waits behind it, as if the latter were added only now."""
     newer = waiting if waiting.revised_date >= ended.revised_date else ended
     both = newer._replace(
         slot=waiting.slot,
@@ -184,7 +184,7 @@ def folded(ended: EntryRow, waiting: EntryRow, settings: WorkSettings, now: int)
 
 
 def waits_for(waiting: EntryRow, row: EntryRow, settings: WorkSettings) -> bool:
-    """Return whether an entry that waits behind others of its key is merged with this one when that waits again.
+    """Return whether `waiting`, which waits behind entries of its key, is merged with `row` once `row` waits again.
 
     Entries that were added since `merge` became `none` are entries of their own.
     """
@@ -192,14 +192,14 @@ def waits_for(waiting: EntryRow, row: EntryRow, settings: WorkSettings) -> bool:
 
 
 def held_back(waiting: EntryRow, running: Iterable[EntryRow]) -> bool:
-    """Return whether an entry goes on waiting behind others of its key. One that was added later holds nothing back."""
+    """Return whether an entry goes on waiting behind others of its key. Entries that were added later do not count."""
     return any((row.hash, row.key) == (waiting.hash, waiting.key) and row.id < waiting.id for row in running)
 
 
 def seen(
     over: Sequence[EntryRow], behind: Mapping[Key, EntryRow], settings: WorkSettings, now: int
 ) -> dict[int, EntryRow | None]:
-    """Return what recording these lapses makes of entries, by id: another row, or None if it is no entry any more.
+    """Return what recording these lapses makes of entries, by id: the new row, or None if the entry is removed.
 
     `behind` has the entries that wait behind entries of their keys. All have their data.
     """
@@ -220,7 +220,7 @@ DEAD: Final = "dead"
 
 
 def lapsed(row: EntryRow, settings: WorkSettings, now: int) -> EntryRow | str:
-    """Return what becomes of an entry whose lease ended: it waits again, or is a dead letter, or gone."""
+    """Return what becomes of an entry whose lease ended: it waits again, is a dead letter, or is removed."""
     return _counted(row, settings, now, LAPSED, 0)
 
 
@@ -248,7 +248,7 @@ def released(row: EntryRow, now: int) -> EntryRow | str:
 
 
 def claimed(row: EntryRow, fence: int, owner: str, lease: int, moment: Moment) -> EntryRow:
-    """Return an entry as its new holder has it."""
+    """Return an entry as a new claim changes it."""
     return row._replace(
         status=PROCESSING, fence=fence, owner=owner, start_date=moment.now, claimed_date=moment.now,
         beat=moment.lease_now, lease=lease, place=NOWHERE,

@@ -48,7 +48,7 @@ from strandline.work.rotation import LATER
 from strandline.work.rules import DEAD, Key, Moment
 
 KEYS_LOCKED_MAX: Final = 100
-"""An add of more keys locks the journal's adds instead: a server has room for some thousands of locks."""
+"""An add of more keys takes one lock for all adds of the journal, because a server has room for few thousand locks."""
 CLAIM_BYTES_MAX: Final = 16 * MIB
 LAPSES_MAX: Final = 1000
 DUE_MAX: Final = 10_000
@@ -56,7 +56,7 @@ DUE_BYTES_MAX: Final = 64 * MIB
 ALIKE_MIN: Final = 10
 _TRIES: Final = 100
 _NUMBERS: Final = 44
-"""Bits of the range of numbers that each set has."""
+"""Each set of tables has its own range of 2 to the power of this many numbers."""
 
 
 class JournalState(NamedTuple):
@@ -72,9 +72,9 @@ class JournalState(NamedTuple):
     last_number: int
     numbers: list[int]
     soon: int | None = None
-    """For a claim: when the first entry that is not ready will be."""
+    """For a claim: when the next entry becomes ready."""
     lease: int | None = None
-    """For a claim: when the first lease is to be looked at, by the clock of leases."""
+    """For a claim: when the first lease ends, by the clock of leases."""
 
     @property
     def moment(self) -> Moment:
@@ -82,7 +82,7 @@ class JournalState(NamedTuple):
 
 
 class ClaimRef(NamedTuple):
-    """A claim as its holder knows it: the entry may have been moved to another table since."""
+    """A claim as its holder knows it. The entry may have been moved to another table since."""
 
     id: int
     fence: int
@@ -90,7 +90,7 @@ class ClaimRef(NamedTuple):
 
 
 class EndedClaim(NamedTuple):
-    """A claim that ended otherwise than by done: what is to become of its entry (`rules`), and why."""
+    """A claim that ended by `fail`, `release` or a lapse: what becomes of its entry (by `rules`), and why."""
 
     row: EntryRow
     outcome: EntryRow | str
@@ -98,7 +98,7 @@ class EndedClaim(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """The first of each part: the priority of a ready entry; the dates of the next entry, lease and expiry."""
+    """The priority of the most urgent ready entry, and the dates of the next entry, lease end and expiry."""
 
     ready: int | None
     soon: int | None
@@ -111,9 +111,9 @@ class AddedAll(NamedTuple):
 
     outcomes: list[Added]
     wake: int | None
-    """The first date at which one of them may be claimed earlier than was known."""
+    """The earliest date of the entries that became due earlier than waiters know; None if there are none."""
     dead: list[EntryRow]
-    """Dead letters now."""
+    """The entries that became dead letters."""
 
 
 def of_tables(statement: str, set_name: str, *more: object) -> str:
@@ -142,7 +142,7 @@ class Tables:
     # ------------------------------------------------------------ the moment
 
     def look(self, tx: Transaction, count: int = 0, *, to_claim: bool = False) -> JournalState:
-        """Return the database's clock, the current table, and so many new numbers; `to_claim`: and what comes first."""
+        """Return the database's clock, the current table, `count` new numbers and, if `to_claim`, the next dates."""
         if tx.dialect == "postgres":
             values = (self.journal, self.set_name, self._given_now(), count)
             ((now, *more),) = tx.rows(self.named("look_claim" if to_claim else "look"), values)
@@ -162,7 +162,7 @@ class Tables:
         return look._replace(soon=heads.soon, lease=heads.lease)
 
     def moment(self, tx: Transaction) -> Moment:
-        """Return what the clocks say, and nothing else."""
+        """Return the time of the database's clock and of the clock of leases."""
         given = self._given_now()
         if tx.dialect == "sqlite":
             return Moment(given or now_us(), given or boot_us())
@@ -170,11 +170,11 @@ class Tables:
         return Moment(now, now)
 
     def _given_now(self) -> int:
-        """Return what the clock says that a test has put in the place of all others; 0 if there is none."""
+        """Return the time of the clock that a test has set instead of all others; 0 if there is none."""
         return self._clock() if self._clock is not None else 0
 
     def numbers(self, tx: Transaction, count: int) -> list[int]:
-        """Draw so many numbers that nobody had before."""
+        """Draw new numbers, which were never drawn before."""
         if not count:
             return []
         if tx.dialect == "postgres":
@@ -236,7 +236,7 @@ class Tables:
         return AddedAll(outcomes, min(dates, default=None), dead)
 
     def _lock_adds(self, tx: Transaction, drafts: Sequence[EntryDraft], *, by_key: bool) -> None:
-        """Let no other add of these keys, or with these ids, go on before we commit."""
+        """Block other adds of these keys, or with these ids, until this transaction commits."""
         locks = {self.lock_number("key", draft.hash) for draft in drafts} if by_key else set[int]()
         locks |= {self.lock_number("id", draft.add_id) for draft in drafts if draft.add_id is not None}
         all_keys = self.lock_number("keys")
@@ -246,14 +246,14 @@ class Tables:
             tx.rows("lock_keys", (all_keys, sorted(locks)))
 
     def lock_number(self, what: str, more: bytes = b"") -> int:
-        """Return an advisory lock of this journal: 64 bits of a digest, which others hardly ever share."""
+        """Return the number of an advisory lock of this journal: 64 bits of a digest, so collisions are rare."""
         text = f"{self.database.fixed[DATABASE_ID]} {self.journal} {what} ".encode() + more
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
     def _known(
         self, tx: Transaction, look: JournalState, settings: WorkSettings, hashes: Iterable[bytes], dead: list[EntryRow]
     ) -> dict[Key, tuple[EntryRow | None, bool]]:
-        """Return by key the entry that waits, and whether another one is being processed. Adds to `dead`."""
+        """Return by key the waiting entry, and whether another is being processed. Appends to `dead`."""
         asked = set(hashes)
         if not asked:
             return {}
@@ -284,7 +284,7 @@ class Tables:
         return known
 
     def _steady(self, tx: Transaction, found: Callable[[], list[EntryRow]], moment: Moment | None) -> list[EntryRow]:
-        """Return rows as they stay until this commits: look, lock, and look again until nothing has changed."""
+        """Return rows that cannot change before the commit: read, lock, read again until nothing has changed."""
         for _ in range(_TRIES):
             rows = found()
             if not rows:
@@ -299,7 +299,7 @@ class Tables:
         raise Unavailable("entries change faster than they can be locked", code="serialization", hint="call again")
 
     def _hold(self, tx: Transaction, rows: Sequence[EntryRow], moment: Moment | None) -> bool:
-        """Lock entries that are being processed: against their end, or, where the lease is over, against everything."""
+        """Lock entries that are being processed: against their end or, after their lease, against any change."""
         claimed = [row for row in rows if row.status == PROCESSING]
         live = [row.id for row in claimed if moment is not None and not rules.lease_over(row, moment)]
         over = [row.id for row in claimed if row.id not in live]
@@ -346,11 +346,11 @@ class Tables:
         if later:
             tx.many(self.named("move_entry"), later, LATER, look.slot)
             tx.many(self.named("move_state"), later, LATER, look.slot)
-            self.numbers(tx, len(later))  # they count as rows of the table that they fill
+            self.numbers(tx, len(later))  # moved entries count as rows of the table that they go to
         return len(due)
 
     def record_lapses(self, tx: Transaction, look: JournalState, settings: WorkSettings) -> list[EntryRow]:
-        """Let entries that get no heartbeat any more wait again; return those that are dead letters now."""
+        """Let entries whose lease is over wait again; return those that became dead letters."""
         ids = tx.rows(self.named("lapsed"), (self.journal, look.lease_now, LAPSES_MAX))
         rows = self.rows(tx, [id_ for (id_,) in ids])
         alive = [row for row in rows if not rules.lease_over(row, look.moment)]
@@ -363,7 +363,7 @@ class Tables:
         )
 
     def heads(self, tx: Transaction, now: int) -> Heads:
-        """Return the first of each part."""
+        """Return the next priority and dates."""
         (found,) = tx.rows(self.named("heads"), (self.journal, now))
         return Heads(*found)
 
@@ -390,7 +390,7 @@ class Tables:
         return set(ended), self._put_in(tx, look, ended.values())
 
     def _end_late(self, tx: Transaction, held: Sequence[ClaimRef], ended: dict[int, Key]) -> list[ClaimRef]:
-        """End claims whose lease is over, if nobody took the entry since; return those that were moved meanwhile."""
+        """End claims after their lease, if nobody claimed the entry since; return claims of moved entries."""
         fences = {claim.id: claim.fence for claim in held}
         rows = self._steady(tx, lambda: self.rows(tx, fences), None)
         reached("work.done_too_late")
@@ -403,7 +403,7 @@ class Tables:
         return sorted(ClaimRef(row.id, row.fence, row.slot) for row in mine if row.status == PROCESSING)
 
     def _put_in(self, tx: Transaction, look: JournalState, keys: Iterable[Key]) -> int | None:
-        """Put entries that waited behind these keys alone into the order; return when the first of them is due."""
+        """Put the entries that waited only behind these keys into the order; return when the first of them is due."""
         waiting = [row for row in self._behind(tx, keys) if row.place == BEHIND]
         held = self._held_back(tx, waiting, ())
         waiting = [row for row in waiting if row.id not in held]
@@ -417,7 +417,7 @@ class Tables:
         return self._steady(tx, lambda: self._found_behind(tx, wanted), None)
 
     def _held_back(self, tx: Transaction, waiting: Sequence[EntryRow], ended: Collection[int]) -> set[int]:
-        """Return which entries go on waiting behind others of their keys. `ended`: entries whose claims end now.
+        """Return the entries that go on waiting behind others of their keys. `ended`: entries whose claims end now.
 
         The entries that wait are locked, so of two claims that end at once the later one finds the other ended.
         """
@@ -445,9 +445,10 @@ class Tables:
     def apply_outcomes(
         self, tx: Transaction, look: JournalState, settings: WorkSettings, ended: Sequence[EndedClaim]
     ) -> list[EntryRow]:
-        """Write what becomes of entries whose claims ended otherwise than by done; return the dead letters among them.
+        """Write what becomes of entries after a fail, lapse or release; return the dead letters among them.
 
-        Their rows of the state are locked. An entry that waits behind one of them is folded with it, or let in.
+        The caller has locked their rows of the state. An entry behind one of them is folded with it or put into the
+        order.
         """
         if not ended:
             return []
@@ -503,7 +504,7 @@ class Tables:
         )  # fmt: skip
 
     def beat(self, tx: Transaction, look: JournalState, pairs: Sequence[tuple[int, int]]) -> set[int]:
-        """Send heartbeats; return the entries whose claim is live and goes on."""
+        """Send heartbeats; return the ids of the entries whose claim lives on."""
         beaten: set[int] = set()
         for _ in range(2):  # a move may have taken some to another table meanwhile
             left = [pair for pair in sorted(pairs) if pair[0] not in beaten]
@@ -515,7 +516,7 @@ class Tables:
     # ------------------------------------------------------------ rows
 
     def table_name(self, slot: int) -> str:
-        """Return the table that the entries of a slot are in."""
+        """Return the name of the table that holds the entries of a slot."""
         name = f"work_{self.set_name}_entry"
         return name if self.database.dialect == "sqlite" else f"{name}_{slot}"
 
@@ -532,7 +533,7 @@ class Tables:
         return _rows(tx.rows(self.named("page"), (self.journal, after, limit)))
 
     def seen(self, tx: Transaction, rows: Sequence[EntryRow], settings: WorkSettings) -> list[EntryRow]:
-        """Return entries with their data as if every lapse was recorded, without those that expired. Writes nothing."""
+        """Return unexpired entries with their data, as if every lapse were recorded already. Writes nothing."""
         moment = self.moment(tx)
         lease = self.heads(tx, moment.now).lease
         changed: dict[int, EntryRow | None] = {}
@@ -555,7 +556,7 @@ class Tables:
         ]  # fmt: skip
 
     def counts(self, tx: Transaction) -> EntryCounts:
-        """Count entries, by what may be done with them, and dead letters."""
+        """Count the entries in each state, and the dead letters."""
         moment = self.moment(tx)
         (found,) = tx.rows(self.named("counts"), (self.journal, moment.now, moment.lease_now))
         due, later, behind, running, dead, unacknowledged, oldest, paused = found
@@ -570,7 +571,7 @@ class Tables:
         return dict(tx.many(self.named("data_of"), [(row.id,) for row in rows]))
 
     def drop(self, tx: Transaction, look: JournalState, id_: int) -> tuple[bool, int | None]:
-        """Remove an entry, whoever holds it: whether there was one, and when what waited behind it is due."""
+        """Remove an entry even if it is claimed. Return whether it existed, and when the entry behind it is due."""
         rows = self._steady(tx, lambda: self.rows(tx, [id_]), None)
         self._remove(tx, rows)
         wake = self._put_in(tx, look, [(row.hash, row.key) for row in rows if row.status == PROCESSING])
@@ -597,7 +598,7 @@ class Tables:
         tx.many(self.named("remove_entry"), [(row.slot, row.id) for row in rows])
 
     def _write(self, tx: Transaction, look: JournalState, rows: Sequence[EntryRow]) -> None:
-        """Write entries into the current table, or, if they are not due for a while, into the later one."""
+        """Write entries into the current table. Entries that are not due for a while go into the later table."""
         horizon = look.now + rules.LATER_US if tx.dialect == "postgres" else None
         slots = [look.slot if horizon is None or row.date <= horizon or row.fence else LATER for row in rows]
         both = list(zip(slots, rows, strict=True))
@@ -615,7 +616,7 @@ class Tables:
     def _write_alike(self, tx: Transaction, rows: Sequence[tuple[int, EntryRow]]) -> list[tuple[int, EntryRow]]:
         """Write rows that differ in number, key and data alone, as most of a large add do; return the others.
 
-        A third of the columns is sent then, and sending is what an add of many takes longest for.
+        Only a third of the columns is sent this way, and sending takes most of the time of a large add.
         """
         left, alike = [], dict[tuple[int, ...], list[EntryRow]]()
         for slot, row in rows:
@@ -652,7 +653,7 @@ def _same(some: Iterable[EntryRow], others: Iterable[EntryRow]) -> bool:
 
 
 def _positions(row: EntryRow) -> list[tuple[int, int, int]]:
-    """Return the positions in the order that a row may have."""
+    """Return every position in the order that a row may have."""
     if row.status == PROCESSING:
         return []
     return [row._replace(place=place).position for place in (READY, SOON, BEHIND)]

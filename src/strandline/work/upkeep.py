@@ -1,7 +1,7 @@
-"""Upkeep of a set's tables: closing, moving what is left, emptying as a whole. Correctness never depends on it.
+"""Upkeep of a set's tables: close them, move what is left, empty them as a whole. Correctness never depends on it.
 
-An add that still writes into a table that was closed, or emptied, is not lost: claims read all tables of the ring, and
-a table is emptied only under a lock and after another look.
+An add that still writes into a closed or emptied table is not lost: claims read all tables of the ring, and a table is
+emptied only under a lock, after a second check that it has no entries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from strandline.work.rotation import (
 from strandline.work.tables import Tables
 
 TABLES_MAX: Final = 8
-"""The most tables that one step sees to."""
+"""The most tables that one step works on."""
 MOVED_MAX: Final = 1000
 VACUUM_PAGES: Final = 1000
 AGAIN_S, AGAIN_MAX_S = 0.1, 30.0
@@ -40,15 +40,15 @@ class Upkeep:
         self._database = database
         self._tables = tables
         self._again: dict[int, tuple[float, float]] = {}
-        """By slot that could not be emptied: when to try again, and the delay after that."""
+        """For each slot that could not be emptied: when to try again, and the last delay."""
 
     def step(self, settings: WorkSettings, *, close: bool = False) -> None:
-        """Close the current table if its time or size is over (or `close`), and see to the closed ones."""
+        """Close the current table if it is too old or too large, or if `close`; then move and empty closed tables."""
         if self._database.dialect == "sqlite":
             self._renew(settings)
             return
         if not self._rotate(settings, close=close):
-            return  # somebody else is at it
+            return  # another process does it
         with self._database.read() as tx:
             closed = [table for table in self._ledger(tx) if table.state == CLOSED]
         for table in closed[:TABLES_MAX]:
@@ -72,10 +72,10 @@ class Upkeep:
                 return False
             ledger = self._ledger(tx)
             if next(table for table in ledger if table.state == CURRENT) != current:
-                return True  # somebody closed it just now
+                return True  # another process has just closed it
             slot = next_slot(ledger)
             if slot is None:
-                return True  # the ring is full: the current one passes its limits
+                return True  # the ring is full: the current table grows beyond its limits
             look = self._tables.look(tx)
             tx.execute("close_table", (set_name, current.slot, look.now, look.last_number))
             if any(table.slot == slot for table in ledger):
@@ -86,13 +86,13 @@ class Upkeep:
         return True
 
     def _move(self, table: TableState) -> None:
-        """Move what is left of a closed table, if it is little, as far as nobody is at it."""
+        """Move the entries that are left in a closed table, if they are few. Locked entries stay."""
         with self._database.read() as tx:
             live = sum(other.state != EMPTY for other in self._ledger(tx))
         most = min(most_to_move(table, live), MOVED_MAX)
         named = self._tables.named
         with self._database.write() as tx:
-            look = self._tables.look(tx)  # first, as everybody does: a step of the schema waits there (`gate`)
+            look = self._tables.look(tx)  # locked first, as everywhere: a schema step waits on it (`gate`)
             ((left,),) = tx.rows(named("left"), (table.slot, most + 1))
             if not 0 < left <= most:
                 return
@@ -114,16 +114,16 @@ class Upkeep:
         ids = [(row[4],) for row in waiting] + running
         tx.many(named("move_entry"), ids, slot, to)
         tx.many(named("move_state"), ids, slot, to)
-        self._tables.numbers(tx, len(ids))  # a move counts as rows of the table that it fills
+        self._tables.numbers(tx, len(ids))  # moved rows count as rows of the table that they go to
 
     def _empty(self, table: TableState, settings: WorkSettings) -> None:
-        """Empty a closed table as a whole, if there is nothing in it: looked at again under the lock."""
+        """Empty a closed table as a whole if it has no entries. This is checked again under the lock."""
         named, set_name = self._tables.named, self._tables.set_name
         if self._database.rows(named("left"), (table.slot, 1)) != [(0,)]:
             return
         try:
             with self._database.write() as tx:
-                tx.rows("tables", (set_name,))  # first: see `_move`
+                tx.rows("tables", (set_name,))  # locked first, as in `_move`
                 tx.execute(named("lock_table", table.slot))
                 if not tx.rows(named("is_empty", table.slot))[0][0]:
                     return
@@ -142,7 +142,7 @@ class Upkeep:
         self._again.pop(table.slot, None)
 
     def _renew(self, settings: WorkSettings) -> None:
-        """SQLite: one table. If it is empty and its time or size is over, its free pages are given back."""
+        """Renew the only table of SQLite: if it is empty and too old or too large, give its free pages back."""
         tables = self._tables
         with self._database.read() as tx:
             (table,) = self._ledger(tx)

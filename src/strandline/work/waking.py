@@ -1,17 +1,17 @@
-"""When to claim again: told by others, at the next date, or after `poll_s`.
+"""Decides when to claim again: after a wake-up, at the next date, or after `poll_s`.
 
-    claim ─▶ begin     from here on nothing that is told is missed
+    claim ─▶ begin     from here on no wake-up is missed
              arm       what the claim found: the next dates, by the database's clock
-    wait  ─▶ "look"    something may be there: told, or a date, or `poll_s` after the last claim
-             "upkeep"  a tick is due
-             ""        the time of the caller is over
+    wait  ─▶ "look"    an entry may be there: a wake-up, a date, or `poll_s` after the last claim
+             "upkeep"  upkeep is due (`tick`)
+             ""        the caller's time-out is over
 
 What the latest claim found (`WaitState`) counts for all threads and cursors of the journal, and one watch listens for
 all of them.
 
-An add tells, in its transaction on SQLite (a number that grows; a waiter sees that the file has changed, and reads it),
-after it on PostgreSQL: a thread sends at most one NOTIFY in 10 ms, and ends when nothing more is to be sent. The exit
-of the process waits for that thread. A caller's own transaction notifies itself.
+An add wakes waiters. On SQLite its transaction raises a number; a waiter sees that the file has changed, and reads the
+number. On PostgreSQL a thread sends NOTIFY after the commit, at most once in 10 ms, and ends when nothing is left to
+send. The exit of the process waits for that thread. An add in a caller's transaction sends NOTIFY in that transaction.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from strandline.work.dates import US
 from strandline.work.declaration import WorkSettings
 
 LOOK_S: Final = 0.005
-"""How often a waiter looks whether a file has changed."""
+"""How often a waiter checks whether a file has changed."""
 NOTIFY_S = 0.01
 QUEUE_FULL, QUEUE_LOOK_S = 0.5, 1.0
-"""Above this nothing is told: a commit that finds the server's queue full fails. How often that is looked at."""
+"""Above this usage of the server's queue no NOTIFY is sent: if it is full, commits fail. How often it is read."""
 END_S: Final = 1.0
 
 Woken = Literal["look", "upkeep", ""]
@@ -44,15 +44,15 @@ class WaitState(NamedTuple):
 
     began: float
     seen: int | None
-    """The moment of the watch; None: nobody listened yet."""
+    """The moment of the watch; None if no thread listened yet."""
     wakes: int
-    """SQLite: how often something had become claimable."""
+    """SQLite: the number that grows whenever an entry becomes claimable."""
     look_at: float | None = None
     upkeep_at: float | None = None
 
 
 class Waking:
-    """The waiting side and the telling side of one journal in one process."""
+    """Waits for wake-ups of one journal and sends them, for one process."""
 
     def __init__(self, database: Database, journal: int, settings: Callable[[], WorkSettings]) -> None:
         self._database = database
@@ -72,9 +72,9 @@ class Waking:
     # ------------------------------------------------------------ tell
 
     def tell(self, tx: Transaction, wake: int | None, *, joined: bool = False) -> None:
-        """Tell waiters, when this commits, that something may be claimable from the date `wake` on; None: nothing is.
+        """Wake waiters when `tx` commits: an entry may be claimable from the date `wake` on, or none is (None).
 
-        `joined`: the transaction is the caller's, so it must tell by itself.
+        `joined`: `tx` is the caller's transaction, so NOTIFY must be part of it.
         """
         if wake is None:
             return
@@ -86,7 +86,7 @@ class Waking:
             self._unsent.here = True
 
     def flush(self) -> None:
-        """Tell what is to be told, if anything, once a transaction of this thread is committed."""
+        """Send the wake-up that a committed transaction of this thread left, if any."""
         if not getattr(self._unsent, "here", False):
             return
         self._unsent.here = False
@@ -99,7 +99,7 @@ class Waking:
             self._teller = teller = Thread(target=self._tell_on, name="strandline-work-tell")
         try:
             teller.start()
-        except RuntimeError:  # the interpreter ends, and starts no thread any more
+        except RuntimeError:  # the interpreter is ending and starts no more threads
             self._tell_on()
 
     def _tell_on(self) -> None:
@@ -109,7 +109,7 @@ class Waking:
                     self._teller = None
                     return
                 self._wanted = False
-            with contextlib.suppress(StrandlineError):  # lost: `poll_s` is left
+            with contextlib.suppress(StrandlineError):  # a lost wake-up: waiters look again after `poll_s`
                 self._notify()
             self._closed.wait(NOTIFY_S)
 
@@ -124,15 +124,14 @@ class Waking:
     # ------------------------------------------------------------ wait
 
     def begin(self) -> WaitState:
-        """Begin a claim: whatever is told from here on wakes."""
+        """Begin a claim: every wake-up from here on ends the next wait."""
         watch = self._watch
         seen = None if watch is None else watch.seen()
         wakes = self._wakes() if watch is not None and self._database.dialect == "sqlite" else 0
         return WaitState(time.monotonic(), seen, wakes)
 
     def arm(self, state: WaitState, clock: tuple[float, int], next_date: int | None, upkeep_date: int | None) -> None:
-        """Note that a claim has ended: these dates are the next ones. `clock`: what the database's said, and when
-        (monotonic)."""
+        """Note the next dates that a claim found. `clock`: when the database's clock was read, and its time."""
 
         def at(date: int | None) -> float | None:
             return None if date is None else clock[0] + (date - clock[1]) / US
@@ -142,10 +141,10 @@ class Waking:
                 self._state = state._replace(look_at=at(next_date), upkeep_at=at(upkeep_date))
 
     def wait(self, deadline: float) -> Woken:
-        """Wait until there is a reason to look, or until the deadline (monotonic)."""
+        """Wait until there is a reason to claim or do upkeep, or until the deadline (monotonic)."""
         settings = self._settings()
         if settings.wake == "notify" and self._listens():
-            return "look"  # what was told before nobody heard
+            return "look"  # earlier wake-ups were not heard
         while not self._closed.is_set():
             state = self._state
             if state is None or (self._watch is not None and state.seen is None):
@@ -164,17 +163,17 @@ class Waking:
         return ""
 
     def _listens(self) -> bool:
-        """Begin to listen; return False if a call before has done so."""
+        """Begin to listen; return False if this process listens already."""
         with self._lock:
             if self._watch is not None or self._closed.is_set():
                 return False
-            # A server tells, or does not: then `poll_s` is what is left. A file has to be looked at.
+            # A server sends wake-ups by itself, with `poll_s` as the fallback. A file has to be polled.
             interval_s = LOOK_S if self._database.dialect == "sqlite" else math.inf
             self._watch = self._database.watch(self._channel, interval_s=interval_s)
             return True
 
     def _changed(self, before: WaitState, state: WaitState) -> bool:
-        """Put a state in the place of the one before, unless another thread was quicker."""
+        """Replace the state, unless another thread has replaced it first; return whether it was replaced."""
         with self._lock:
             if self._state is not before:
                 return False
@@ -201,7 +200,7 @@ class Waking:
         return int(wakes)
 
     def close(self) -> None:
-        """Send what is to be told, and end. Twice, or in a forked child, is harmless."""
+        """Send the wake-up that is left, and end. Calling it twice, or in a forked child, is harmless."""
         if forks.generation != self._generation:
             return
         with self._lock:

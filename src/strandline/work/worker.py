@@ -1,4 +1,4 @@
-"""A worker: claims entries of several journals and calls a handler for each, with many at a time.
+"""A worker: claims entries of several journals and calls a handler for each, many at the same time.
 
 dispatcher   one thread for each journal: claims ahead, ends what is done with the next claim, else sleeps
 handlers     `concurrency` threads: `handler(claim)`, then done; an exception is `fail`
@@ -29,9 +29,9 @@ from strandline.work.journal import CLAIM_MAX, WorkJournal
 CONCURRENCY_MAX: Final = 1000
 MAX_RUN_S: Final = 3600.0
 WAIT_S: Final = 0.25
-"""A sleeping dispatcher looks so often whether it is to stop. It asks no database for that."""
+"""How often a sleeping dispatcher checks whether it has to stop. This asks no database."""
 AGAIN_S: Final = 1.0
-"""After an error of the database."""
+"""The pause after an error of the database."""
 Handler = Callable[[Claim], object]
 _log: Final = logging.getLogger("strandline.work")
 
@@ -56,7 +56,7 @@ class Worker:
         owner: str | None = None,
         max_run_s: float = MAX_RUN_S,
     ) -> None:
-        """Make a worker of journals that are declared already. `max_run_s`: a handler that takes longer is given up."""
+        """Make a worker for declared journals. A claim whose handler takes longer than `max_run_s` is given up."""
         if not hasattr(s, "work") or not hasattr(s, "settings"):
             raise invalid("option", "s", "no connection", allowed="what strandline.connect gives", got=s)
         if not isinstance(handlers, Mapping) or not handlers:
@@ -72,23 +72,24 @@ class Worker:
         self._grace_s = s.settings.shutdown_grace_s
         self._stopping = Event()
         self._asked = False
-        """A signal asks for it."""
+        """Whether a signal has asked the worker to stop."""
         self._queue: SimpleQueue[tuple[_Lane, Claim] | None] = SimpleQueue()
         self._lanes = [_Lane(s.work(name), handler) for name, handler in handlers.items()]
         self._changed = Condition()
         self._running = 0
         self._error: Exception | None = None
-        """The error that no repetition mends: the connection is closed or of another process, or there is a bug."""
+        """The error that no retry can mend: a closed connection, one of another process, or a bug."""
 
     def stop(self) -> None:
-        """Let `run` come to its end. From any thread, or a signal's handler."""
+        """Make `run` return. May be called from any thread and from a signal handler."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Work until `stop` is called, or SIGTERM or Ctrl-C comes to the main thread, where the program has no handler
-        of its own for them. A second Ctrl-C is raised: it waits for nothing more.
+        """Work until `stop` is called, or until SIGTERM or Ctrl-C, unless the program handles these itself. A second
+        Ctrl-C is raised at once, without waiting.
 
-        What is out of order for a while is waited for. If the connection is closed meanwhile that is raised here.
+        Outages of the database are waited for. If the connection is closed meanwhile, this raises
+        `InvalidInput.closed`.
         """
         handlers = [
             Thread(target=self._handle, name="strandline-handler", daemon=True) for _ in range(self._concurrency)
@@ -117,7 +118,7 @@ class Worker:
             return
 
         def stop(*_: Any) -> None:
-            self._asked = True  # `stop` needs a lock that this thread may have just now
+            self._asked = True  # not `stop`: it needs a lock that this thread may hold at this moment
             if signal.SIGINT in heeded:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -168,7 +169,7 @@ class Worker:
             lane.end(done)
 
     def _claim(self, lane: _Lane, done: list[Claim], *, slow: bool) -> list[Claim]:
-        """Claim as many as the lane has asked for, which nobody else claims meanwhile, and queue them."""
+        """Claim and queue as many entries as the lane has asked for. No other thread claims for this lane."""
         claims: list[Claim] = []
         try:
             lane.cursor = lane.cursor or lane.journal.cursor(self._owner)
@@ -187,7 +188,7 @@ class Worker:
         return sum(len(lane.held) + lane.asked for lane in self._lanes)
 
     def _sleep(self, lane: _Lane) -> None:
-        """Sleep until something may be there. Meanwhile handlers end their claims themselves."""
+        """Sleep until an entry may be there. Meanwhile handlers end their claims themselves."""
         with self._changed:
             if lane.finished:
                 return
@@ -227,7 +228,7 @@ class Worker:
         with self._changed:
             self._let_go(lane, claim)
             if claim.ended or claim.is_lost or claim.in_tx:
-                return  # the handler said so itself, in a transaction perhaps, or has lost it
+                return  # the handler has ended the claim itself, perhaps in a transaction, or has lost it
             lane.finished.append(claim)
             done = lane.take_finished() if lane.asleep else []
         try:
@@ -236,7 +237,9 @@ class Worker:
             self._say_again(lane, done)
 
     def _say_again(self, lane: _Lane, done: list[Claim]) -> None:
-        """Say done with the next claim where it could not be said: else the entries would lapse, and be done twice."""
+        """Queue these claims to be ended with the next claim: ending them failed, and if they
+        lapsed they would run twice.
+        """
         with self._changed:
             lane.finished[:0] = [claim for claim in done if not claim.ended]
 
@@ -245,7 +248,7 @@ class Worker:
             self._let_go(lane, claim)
         _log.warning("worker on %s: entry %s failed: %s", lane.journal.name, claim.entry.id, told(error))
         if not claim.ended:
-            with suppress(StrandlineError):  # what cannot be said lapses
+            with suppress(StrandlineError):  # a claim that cannot be ended lapses
                 claim.fail(f"{type(error).__name__}: {error}")
 
     def _let_go(self, lane: _Lane, claim: Claim) -> None:
@@ -266,7 +269,7 @@ class Worker:
                     ]
                 hung = [claim for claim, began in held if began is not None and now - began > self._max_run_s]
                 for claim in hung:
-                    claim.lose()  # its heartbeats stop, so it lapses
+                    claim.lose()  # the claim gets no more heartbeats, so it lapses
                 live = [claim for claim, _ in held if not claim.is_lost]
                 lease_s = min((claim.lease_s for claim in live), default=least_s)
                 least_s = min(least_s, lease_s)
@@ -278,7 +281,7 @@ class Worker:
                 self._changed.wait(min(WAIT_S, least_s / 12))
 
     def _drain(self) -> None:
-        """Release claims that no handler began, wait for those that run, then release these, too."""
+        """Release claims that no handler has begun, wait for running handlers, then release what is left."""
         with self._changed:
             waiting = [(lane, claim) for lane in self._lanes for claim, began in lane.held.items() if began is None]
         for lane, claim in waiting:
@@ -296,14 +299,14 @@ class Worker:
                 lane.end(lane.take_finished())
 
     def _release(self, lane: _Lane, claim: Claim) -> None:
-        with suppress(StrandlineError):  # what cannot be given back lapses
+        with suppress(StrandlineError):  # a claim that cannot be released lapses
             claim.release()
         with self._changed:
             self._let_go(lane, claim)
 
 
 def _check_handler(name: object, handler: object) -> None:
-    """Refuse what could not be called with a claim, before anything is claimed for it."""
+    """Refuse a handler that cannot be called with a claim, before entries are claimed for it."""
     field, allowed = f"handlers[{name!r}]", "a function that is called with a claim"
     if not callable(handler):
         raise invalid("handler", field, "cannot be called", allowed=allowed, got=handler)
@@ -319,7 +322,7 @@ class _Lane:
         self.handler = handler
         self.cursor: Cursor | None = None
         self.held: dict[Claim, float | None] = {}
-        """Claims that are not over, and since when a handler has each."""
+        """Claims that are not over, and when a handler began each (monotonic); None if none has yet."""
         self.asked = 0
         """The number of entries that the claim under way has asked for."""
         self.finished: list[Claim] = []
@@ -330,7 +333,7 @@ class _Lane:
         return taken
 
     def end(self, done: list[Claim]) -> None:
-        """Say done, outside of a claim."""
+        """End claims as done, outside of `claim`."""
         if done:
             self.journal.done_many(done)
             self.ended(done)
