@@ -35,7 +35,7 @@ class BySlices:
 
     @property
     def text(self) -> str:
-        """Return the source as text for the offset store: another text is another source."""
+        """Return the source as text for the offset store. Different texts are different sources."""
         chosen = self.filter or Filter()
         parts = [None if part is None else sorted(part) for part in chosen]
         return orjson.dumps(["slices", self.entity_type, *parts]).decode()
@@ -43,7 +43,7 @@ class BySlices:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ByTag:
-    """The events with a tag, of all keys, in one range. For more ranges: `BySlices` with a tag in its filter."""
+    """The events of all keys that have a tag, in one range. `BySlices` with a tag in its filter allows more ranges."""
 
     tag: str
 
@@ -56,7 +56,7 @@ class ByTag:
 
     @property
     def text(self) -> str:
-        """Return the source as text for the offset store: another text is another source."""
+        """Return the source as text for the offset store. Different texts are different sources."""
         return orjson.dumps(["tag", self.tag]).decode()
 
 
@@ -82,7 +82,7 @@ class Context:
     lo: int
     hi: int
     rebuilding: bool = False
-    """True until the generation serves: hold outside effects back."""
+    """True until the generation serves. Until then the handler should have no effects outside of `tx`."""
 
 
 class Projection:
@@ -172,7 +172,7 @@ def _handle_of(handler: object, *, exactly_once: bool, grouped: bool) -> Callabl
 
 
 def _takes_lists(handle: Callable[..., Any], at: int) -> bool | None:
-    """Return whether a handler wants lists, by the type or the name of what it takes there; None if neither tells."""
+    """Return whether a handler takes lists, by the type or name of its parameter; None if neither tells."""
     try:
         taken = list(inspect.signature(handle).parameters.values())[at]
     except (TypeError, ValueError, IndexError):
@@ -186,7 +186,7 @@ def _takes_lists(handle: Callable[..., Any], at: int) -> bool | None:
 
 
 def _check_hooks(handler: object) -> None:
-    """Hooks that could only fail when a range begins, ends, or takes another's place."""
+    """Refuse hooks that cannot be called: else they would fail only when a range begins, ends or switches."""
     for name, arguments in _HOOKS.items():
         hook = getattr(handler, name, None)
         if callable(hook):

@@ -12,7 +12,7 @@ _IDS: Final = UUID("5f6b1f6e-6f0c-5d0b-9a51-0f3f2a9c7d11")
 
 
 class DeliveredEvent(RecordedEvent):
-    """An event that a projection hands over. It is taken apart when it is touched."""
+    """An event that a projection hands over. Its row is decoded when an attribute is first read."""
 
     __slots__ = ("_found", "_projection", "_row")
 
@@ -27,8 +27,8 @@ class DeliveredEvent(RecordedEvent):
         return self._found
 
     def derived_id(self, n: int = 0) -> UUID:
-        """Return an id that is equal at every delivery, and another for each projection and n.
-
-        Given as the append id of what a handler appends, it is stored once, however often the event is handed over.
+        """Return an id that is the same at every delivery, and differs between projections and between values of `n`. A
+        handler that appends gives it as the append id: the append is then stored once, however often the event is
+        delivered.
         """
         return uuid5(_IDS, f"{self._projection}\0{self._life.key}\0{self.life}\0{self.seq_nr}\0{n}")

@@ -1,10 +1,11 @@
-"""Handing over: what was accepted goes to the handler, in transactions that save the offsets.
+"""Hands accepted events over to the handler, in transactions that save the offsets.
 
-    exactly once     effects and offsets are one transaction; an event that fails is left out, and tried alone
-    at least once    the handler first, the offsets after it
-    lists            one list is one of these; one that still fails goes event by event
+    exactly once     effects and offsets are one transaction; a failed event is left out of it, then tried alone
+    at least once    the handler runs first, then the offsets are saved
+    lists            one list is one of these; a list that still fails is handed over event by event
 
-What fails is tried again; then the range fails, or a dead letter is written: the event is skipped, or its key parked.
+A failed event is retried. After the last retry the range fails, or a dead letter is written and the event is skipped or
+its key parked.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _logger = logging.getLogger("strandline")
 
 
 class HandlerFailed(Exception):
-    """The handler failed at the n-th of what was handed over."""
+    """The handler failed at the event with this index in the batch."""
 
     def __init__(self, index: int, error: BaseException) -> None:
         super().__init__(index, error)
@@ -59,16 +60,16 @@ class Delivery:
     def __init__(self, state: RangeState) -> None:
         self._state, self._settings, self._projection = state, state.settings, state.projection
         self.handling_since: float | None = None
-        """When the handler was called that runs now (monotonic)."""
+        """When the handler that runs now was called (monotonic); None if none runs."""
         self._handler_tx: HandlerTransaction | None = None
 
     def break_off(self) -> None:
-        """Break off, from another thread: nothing that the handler does from now on is kept."""
+        """Undo the running handler's transaction, from another thread. Nothing that the handler does later is kept."""
         if self._handler_tx is not None:
             self._handler_tx.break_off()
 
     def deliver(self, position: int | None = None) -> None:
-        """Hand over the batch, and save it with this position, or the one that there is."""
+        """Hand over the batch, and save it with `position` or the current position, whichever is greater."""
         state = self._state
         batch, state.batch = state.batch, []
         if not batch:
@@ -87,7 +88,7 @@ class Delivery:
             state.fed.settled()
 
     def attempt(self, batch: Sequence[Accepted], position: int | None = None, also: Also | None = None) -> None:
-        """Hand over once, and save; `HandlerFailed`."""
+        """Hand over once, without retries, and save. Raises `HandlerFailed`."""
         position = max(-1 if position is None else position, self._state.offsets.position)
         if not any(each.event for each in batch):
             self._state.save(batch, position, also=also)
@@ -100,13 +101,13 @@ class Delivery:
     # ------------------------------------------------------------ ways of handing over
 
     def _exactly_once(self, batch: Sequence[Accepted], position: int) -> None:
-        """Hand over in transactions of `save_within_s` each; after one, a stop takes hold."""
+        """Hand over in transactions of at most `save_within_s` each. A stop takes effect between two of them."""
         while batch:
             try:
                 done = self._transaction(batch, position, within_s=self._settings.save_within_s)
             except HandlerFailed as failed:
                 before, event = batch[: failed.index], batch[failed.index]
-                if before:  # once more without it; if one of these fails now, it is the one
+                if before:  # again without it: if one of these fails now, that one is to be recovered
                     reached("projection.once_more_without_the_last")
                     self._exactly_once(before, event.safe_position)
                 self.recover(event, failed.error)
@@ -151,7 +152,7 @@ class Delivery:
         for each in batch:
             if each.row.key in parked:
                 reached("projection.list_waits_for_its_key")
-                continue  # it waits for the one that failed
+                continue  # it has to wait for the event that failed
             try:
                 self.attempt([each], each.safe_position)
             except HandlerFailed as failed:
@@ -161,9 +162,8 @@ class Delivery:
         raise ReadAgain
 
     def _handle(self, tx: HandlerTransaction | None, batch: Sequence[Accepted], within_s: float | None = None) -> int:
-        """Call the handler: event by event, or with the list; how many events it was called for.
-
-        With `within_s` it ends before an event if that time is over, or if the range is to stop.
+        """Call the handler event by event, or with the list; return the number of events it was called for. With
+        `within_s` this returns early, between two events, if that time is over or the range is to stop.
         """
         handle, stop = self._projection.handle, self._state.stop
         first = () if tx is None else (tx,)
@@ -192,8 +192,9 @@ class Delivery:
     def _transaction(
         self, batch: Sequence[Accepted], position: int, also: Also | None = None, *, within_s: float | None = None
     ) -> int:
-        """Effects and offsets, as one; how many events it has. A serialization failure is none of the handler: the
-        whole again."""
+        """Commit effects and offsets in one transaction; return the number of its events. A serialization failure is no
+        failure of the handler: the whole transaction is retried.
+        """
         state = self._state
         error: BaseException | None = None
         for tries in range(SERIALIZATION_TRIES):
@@ -257,7 +258,7 @@ class Delivery:
                 attempts, error = attempts + 1, failed.error
 
     def _delay(self, decision: Decision) -> None:
-        """Wait before another attempt. A request may change what is to be done: it comes first."""
+        """Wait before the next attempt. A request ends the wait, because it may change what is to be done."""
         state = self._state
         deadline = time.monotonic() + decision.delay_s
         while (left := deadline - time.monotonic()) > 0:
@@ -269,7 +270,9 @@ class Delivery:
                 raise ReadAgain
 
     def give_up(self, event: Accepted, attempts: int, error: BaseException, *, done: int | None = None) -> None:
-        """Do what the settings say of an event that still fails. `done`: the last one before it that is not missing."""
+        """Do what `on_failure` says about an event that still fails. `done`: the number of the last event before it
+        that is done, if events in between are missing.
+        """
         parked = 0
         if self._settings.on_failure == "park":
             with self._state.store.database.read() as tx:
@@ -289,10 +292,10 @@ class Delivery:
         *,
         done: int | None = None,
     ) -> None:
-        """Skip an event or park its key: a dead letter, in the transaction that saves the offset.
+        """Skip an event or park its key. The dead letter is written in the transaction that saves the offset.
 
-        `before` is the position that may be saved: all up to there is done, whatever becomes of the event. `done`: as
-        for `give_up`, where nothing is known of the key.
+        `before` is the position that may be saved, because everything up to it is done without this event. `done` is as
+        in `give_up`, and counts only if nothing is known of the key.
         """
         state = self._state
         state.offsets.undone()
@@ -315,9 +318,9 @@ class Delivery:
     # ------------------------------------------------------------ carefully
 
     def attempt_carefully(self, each: Accepted) -> bool:
-        """Save the attempt before the handler runs: it may kill the process. One that did so too often is given up.
-
-        False if what comes behind it in its key may have to wait."""
+        """Try an event, and save the attempt before that, because the handler may kill the process. An event that has
+        done so too often is given up. Return False if later events of its key may have to wait.
+        """
         state = self._state
         attempts = self._tried(each.row) + 1
         reached("projection.carefully")

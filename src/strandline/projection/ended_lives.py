@@ -1,4 +1,4 @@
-"""What is left of lives that are over: a purge leaves nothing, so parked keys and dead letters of its life go, too."""
+"""Removes what is left of ended lives. A purge leaves nothing, so parked keys and dead letters of the life go, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT_ONCE: Final = 500
 
 
 def forget_ended(offsets: OffsetStore, store: Store, row: ProjectionRow) -> int:
-    """Remove parked rows and dead letters of lives that the store knows to be over; how many went."""
+    """Remove parked rows and dead letters of lives that have ended in the store; return their number."""
     with offsets.database.read() as tx:
         parked = [KeyRow(*found) for found in tx.rows("parked_keys", (row.id, row.epoch))]
     letters = list(_letters(offsets, row))

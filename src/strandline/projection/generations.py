@@ -1,14 +1,14 @@
-"""Generations: a new build of a projection beside the one that serves, never past it, until it takes its place.
+"""Generations: a new build of a projection runs beside the serving one, never past it, until it takes its place.
 
     building ──▶ ready ──▶ switching ──▶ serving ──▶ retired
-       │           │           └ the serving one is stopped; exactly what it has done is handed over, then they change
+       │           │           └ the serving one is stopped; the new one does exactly what it has done, then replaces it
        └───────────┴ bounded by the position that the serving one has in the same slices
 
-A generation that does not serve reads the store up to there. Once it switches it hands over what is left slice by
-slice, up to the position of each, and key by key where the other's key rows are above that: what a feed brought, or the
-first part of a time whose rest it has not done. The host that finds all of it done changes the two, in one transaction
-with the handler's own `on_switch`. Nothing is remembered outside of the offset store: a host that goes on after a crash
-finds out again what is left.
+A generation that does not serve reads the store up to there. While it switches it hands over the events that are left:
+slice by slice, up to the serving generation's position, and key by key where that generation's key rows are above the
+position (events that a feed brought, or only some of the events at one time). The host that finds all of them done
+makes the switch, in one transaction with the handler's `on_switch`. Nothing is remembered outside of the offset store:
+after a crash a host works out again what is left.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from strandline.values.ranges import Range
 
 OnSwitch = Callable[[Transaction, int, int], None]
 Living = Callable[[Transaction, ProjectionRow], Collection[str]]
-"""Which hosts of a projection live."""
+"""Returns the hosts of a projection that live."""
 
 
 class Goal(NamedTuple):
-    """The progress of the serving generation in some slices: how far each is, and the keys that are further."""
+    """The progress of the serving generation in some slices: their positions, and the keys that are beyond these."""
 
     done: list[int]
     keys: list[KeyRow]
 
 
 class BoundedSlices(Slices):
-    """The slices of a generation that does not serve: bounded also by what the serving one has done."""
+    """The slices of a generation that does not serve. Reads end where the serving generation is."""
 
     def __init__(
         self, store: Store, entity_type: str, range_: Range, offsets: OffsetStore, name: str, living: Living
@@ -56,13 +56,15 @@ class BoundedSlices(Slices):
         return min(super().bound(pointers), *done[self.range.lo : self.range.hi + 1])
 
     def rows(self, after: Place, to: int, page_size: int, *, bodies: bool = True) -> Iterator[QueryRow]:
-        """Return rows of store and archive: what the serving generation has done may have left the store since."""
+        """Return rows of store and archive, because events that the serving generation has done
+        may be archived since.
+        """
         return (
             self.rows_with_archive(after, to, page_size) if bodies else super().rows(after, to, page_size, bodies=False)
         )
 
     def newest(self, pointers: Sequence[Pointer]) -> int:
-        """Wherever the bound is: a build saves each place that it has come to."""
+        """Return the bound itself, so that a build saves every position it has come to."""
         return Slices.bound(self, pointers)
 
     def goal(self) -> Goal | None:
@@ -77,7 +79,7 @@ class BoundedSlices(Slices):
 
 
 def is_stopped(row: ProjectionRow, ranges: Sequence[RangeRow], living: Collection[str]) -> bool:
-    """Return whether a generation does nothing more: it is paused, and nobody who lives owns a range of it."""
+    """Return whether a generation is stopped: it is paused, and no living host owns a range of it."""
     return bool(row.paused) and not any(found.owner in living for found in ranges)
 
 
@@ -88,8 +90,8 @@ def switch_if_done(
     living: Living,
     on_switch: OnSwitch,
 ) -> bool:
-    """Let a generation serve that is switching, if it has done exactly what the serving one has; whether it serves."""
-    old = store.locked(tx, store.serving(tx, row.name).id)  # the older one first, always
+    """Make a switching generation serve if it has done exactly what the serving one has; return whether it serves."""
+    old = store.locked(tx, store.serving(tx, row.name).id)  # always lock the older one first
     new = store.locked(tx, row.id)
     if new.state != SWITCHING:
         return new.state == SERVING
@@ -103,7 +105,7 @@ def switch_if_done(
     if any(not covers(store.key_row(tx, new, theirs.key), theirs) for theirs in store.keys_above(tx, old, wanted)):
         return False
     on_switch(tx, old.generation, new.generation)
-    tx.execute("fence_all", (old.id, old.epoch, old.fence + 1))  # a host that wakes up changes nothing any more
+    tx.execute("fence_all", (old.id, old.epoch, old.fence + 1))  # stops hosts that wake up late
     store.change(tx, old._replace(state=RETIRED, paused=1, fence=old.fence + 1))
     store.change(tx, new._replace(state=SERVING))
     tx.execute("drop_requests_of", (new.id, "switch"))
@@ -111,7 +113,7 @@ def switch_if_done(
 
 
 def covers(mine: KeyRow | None, theirs: KeyRow) -> bool:
-    """Return whether a key is as far here as there; one that waits here is."""
+    """Return whether a key is as far in this generation as in the other. A parked key counts as far enough."""
     if mine is None:
         return False
     return mine.parked is not None or (mine.life, mine.seq_nr) >= (theirs.life, theirs.seq_nr)

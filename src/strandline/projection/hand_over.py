@@ -1,6 +1,5 @@
-"""Taking another generation's place: a range of one that switches hands over exactly what the serving one has done.
-
-Slice by slice up to the position of each, and key by key where the other's key rows are above that (`generations`).
+"""Brings a range of a switching generation to exactly where the serving generation stopped. It goes slice by slice, up
+to the position of each, and key by key where the other's key rows are above that (`generations`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class HandOver:
         """Whether it has done all that the other has."""
 
     def level(self) -> bool:
-        """Hand over what the other has done, if it switches; whether there was anything to do."""
+        """If the generation switches, hand over what the other has done; return whether there was anything to do."""
         state, slices = self._state, self._slices
         if self.done or state.claim.projection.state != SWITCHING or not isinstance(slices, BoundedSlices):
             return False
@@ -77,7 +76,7 @@ class HandOver:
             for each in looked.rows:
                 self._reader.accept(each, out_of_order=True)
             self._delivery.deliver()
-        if not covers(state.saved_key_row(key), theirs):  # what was deleted since is nobody's any more
+        if not covers(state.saved_key_row(key), theirs):  # events that were deleted since need not be handed over
             state.save((), state.offsets.position, rows=[theirs._replace(parked=None)])
             state.offsets.forget(key)
         return True

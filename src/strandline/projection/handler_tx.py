@@ -1,4 +1,4 @@
-"""The transaction that a handler writes in: it executes statements. Committing it is not the handler's to do."""
+"""The transaction that a handler writes in. It executes statements; the range, never the handler, commits it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.sql.api import Transaction
 SERIALIZATION: Final = ("40001", "40P01")
 _IN_ERROR: Final = 3  # libpq's PQTRANS_INERROR
 
-# What a statement can begin with, or have in it without being part of it: texts, names, comments.
+# Words, ends of statements, and what must be skipped between them: texts, quoted names, comments.
 _TOKEN: Final = re.compile(
     r"""
     '(?:[^']|'')*' | "(?:[^"]|"")*" | \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$
@@ -27,7 +27,7 @@ _ENDING: Final = {"commit", "end", "abort", "begin", "start", "rollback"}
 
 @lru_cache(maxsize=1024)
 def ends_transaction(sql: str) -> bool:
-    """Return whether a text begins or ends a transaction, or turns autocommit on; savepoints do not."""
+    """Return whether an SQL text begins or ends a transaction, or turns autocommit on. Savepoints do neither."""
     words: list[str] = []
     for token in _TOKEN.finditer(sql + ";"):
         if token["word"]:
@@ -58,31 +58,31 @@ class HandlerTransaction:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._lock = Lock()
-        """Held while a statement is under way."""
+        """Held while a statement runs."""
         self._ending = Lock()
-        """Held by who ends it, so that what is broken off is never what comes after the handler."""
+        """Held by the thread that ends the transaction, so that `break_off` never hits statements after the handler."""
         self._ended = False
         self._cursor: Any = None
 
     @property
     def dialect(self) -> str:
-        """sqlite or postgres: how values stand in a statement is the driver's (`?`, `%s`)."""
+        """Either "sqlite" or "postgres". Placeholders for values are the driver's (`?` or `%s`)."""
         return self._tx.dialect
 
     @property
     def raw(self) -> object:
-        """The driver's connection, for parts that join this transaction."""
+        """The driver's connection, for other libraries that join this transaction."""
         self._check()
         return self._tx.raw
 
     def execute(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement; the rows that it gives."""
+        """Execute a statement; return its rows."""
         with self._lock:
             self._refuse(sql)
             if self._tx.dialect == "sqlite":
                 return list(self._connection.execute(sql, values))
             cursor = self._psycopg_cursor()
-            cursor.execute(sql, values or None)  # without values a % stands for itself
+            cursor.execute(sql, values or None)  # psycopg takes a % as a plain character if there are no values
             return cursor.fetchall() if cursor.description else []
 
     def executemany(self, sql: str, many: Iterable[Sequence[Any]]) -> None:
@@ -103,12 +103,12 @@ class HandlerTransaction:
         return bool(self._connection.info.transaction_status == _IN_ERROR)
 
     def end(self) -> None:
-        """End the transaction for its handler: no statement comes through any more."""
+        """Close the transaction to its handler: later statements are refused."""
         with self._ending:
             self._ended = True
 
     def break_off(self) -> None:
-        """End, from another thread, the statement that is under way, and undo all; what comes later is refused."""
+        """From another thread: cancel the running statement, roll back, and refuse later statements."""
         with self._ending:
             if self._ended:
                 return
@@ -125,7 +125,7 @@ class HandlerTransaction:
                     self._lock.release()
 
     def _psycopg_cursor(self) -> Any:
-        """Return a cursor as users of psycopg know it, with %s for values; one for all statements is quicker."""
+        """Return psycopg's usual cursor, with %s for values. One cursor for all statements is faster."""
         if self._cursor is None:
             from psycopg import Cursor
             from psycopg.rows import tuple_row
@@ -157,5 +157,5 @@ class HandlerTransaction:
 
 
 def is_serialization(error: BaseException) -> bool:
-    """Return whether a database refused this because of others that ran at the same time: the same again may work."""
+    """Return whether a database refused a transaction because of concurrent ones, so that a retry may work."""
     return getattr(error, "sqlstate", None) in SERIALIZATION or getattr(error, "code", None) == "serialization"

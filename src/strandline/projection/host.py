@@ -1,9 +1,8 @@
 """The plain host: runs projections in threads of this process, beside any number of other hosts.
 
-Every second a host looks at its projections: it says that it lives, takes its even share of the ranges, gives back what
-is more than that or was paused, cuts ranges anew where that was asked for, hands requests to the ranges that they are
-for, frees a range whose handler does not return, and lets a generation take another's place (`generations`). Each range
-that it owns has a thread (`range_runner`).
+Every second a host looks at its projections. It beats, takes its even share of the ranges, gives back surplus and
+paused ranges, does requested rescales, passes requests on to their ranges, frees a range whose handler does not return,
+and makes switches of generations (`generations`). Each range that it owns has a thread (`range_runner`).
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ from strandline.sql.api import Transaction
 from strandline.store.api import Store
 
 LOOK_S: Final = 1.0
-"""How often requests, pauses and wanted ranges are looked at."""
+"""How often a host looks for requests, pauses and rescales."""
 _logger = logging.getLogger("strandline")
 
 
 class Offsets(NamedTuple):
-    """An offset store, and how hosts on it know that they live."""
+    """An offset store, and what tells living hosts on it from dead ones."""
 
     store: OffsetStore
     alive: Callable[[str | None], Liveness]
-    """For a host, or None for who only looks."""
+    """Called with a host's name, or with None by a caller that only reads."""
 
 
 class HostConnection(Protocol):
@@ -74,7 +73,7 @@ class HostConnection(Protocol):
     pointer_watch: PointerWatch
 
     def check(self) -> None:
-        """Raise `InvalidInput.closed` once it was closed."""
+        """Raise `InvalidInput.closed` if the connection is closed."""
 
     def open_offsets(self, url: str | None) -> Offsets:
         """Open an offset store; the caller closes it."""
@@ -83,7 +82,7 @@ class HostConnection(Protocol):
 
 
 class Runner(Protocol):
-    """A range that a host owns, being run somewhere."""
+    """Runs a range that a host owns: in a thread, or on Spark."""
 
     projection: Projection
     ended: Signal
@@ -102,24 +101,25 @@ class Runner(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> None:
-        """Give the range back after the event or list in hand."""
+        """Give the range back after the event or list that the handler has now."""
 
     def lose(self) -> None:
-        """Stop: somebody else has the range."""
+        """Stop, because another host has the range."""
 
     def ask(self, request: SliceRequest) -> None:
         """Carry a request out, once."""
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until it has ended; whether it has."""
+        """Wait until the run has ended; return whether it has."""
 
     def abandon(self) -> None:
         """Give up on a handler that does not return: nothing that it does later counts."""
 
 
 class HostOffsets:
-    """An offset store as a host has it open: for itself, and apart from that for its ranges, whose transactions it
-    never waits for."""
+    """An offset store that a host has open, for itself and separately for its ranges: the host never waits for a
+    transaction of a range.
+    """
 
     def __init__(self, s: HostConnection, url: str | None, host: str) -> None:
         offsets = s.open_offsets(url)
@@ -128,7 +128,9 @@ class HostOffsets:
         self._shared: OffsetStore | None = None
 
     def of_range(self) -> OffsetStore:
-        """Return the offset store of a range. In a file each has its own: one stuck in a handler holds up no other."""
+        """Return the offset store of a range. On SQLite each range has its own, so a hanging
+        handler blocks no other range.
+        """
         if self.store.database.dialect == "sqlite":
             return self._s.open_offsets(self._url).store
         if self._shared is None:
@@ -136,7 +138,7 @@ class HostOffsets:
         return self._shared
 
     def let_go(self, store: OffsetStore) -> None:
-        """Let go of a range that has ended."""
+        """Release the offset store of a range that has ended."""
         if store is not self._shared:
             store.close()
 
@@ -156,10 +158,10 @@ class HostedProjection:
         self.runners: dict[int, Runner] = {}
         self.beat_at = 0.0
         self.retry_at = 0.0
-        """When a range that failed may start again (monotonic)."""
+        """When each failed range may start again (monotonic)."""
         self.forgot_at = time.monotonic()
         self.forgetting: Iterator[int] | None = None
-        """The steps of a deletion run that are left; None if none is under way."""
+        """The remaining steps of the current deletion run; None if there is none."""
         self.goal: list[int] | None = None
         """Of a build: what the serving generation had done when this host first looked."""
 
@@ -172,12 +174,12 @@ class HostedProjection:
         return self.projection.settings.lease_s
 
     def may_start(self) -> bool:
-        """Return whether the lease was renewed lately: nothing new is begun after two thirds without renewal."""
+        """Return whether a range may begin new work: the lease was renewed less than two thirds of its length ago."""
         return not self.alive.beats or time.monotonic() - self.beat_at < self.lease_s * 2 / 3
 
 
 class _Waiting(NamedTuple):
-    """A projection whose generation is not begun yet: another one serves."""
+    """A projection whose generation has not begun yet, while another generation serves."""
 
     projection: Projection
     offsets: HostOffsets
@@ -187,7 +189,7 @@ L = TypeVar("L", HostedProjection, _Waiting)
 
 
 class Host:
-    """Runs projections until it is stopped, or none of its generations is wanted any more.
+    """Runs projections until it is stopped, or until later generations serve instead of all of its own.
 
     host = Host(s, [projection])
     host.run()         # in a thread of the caller's; returns after host.stop(), from any thread
@@ -212,22 +214,23 @@ class Host:
         self._runs: list[HostedProjection] = []
         self._waiting: list[_Waiting] = []
         self._waited: set[str] = set()
-        """The names of projections that were there when a generation of them was not begun: they are not made anew."""
+        """Names of projections that existed when their generation had not begun. The host does not make them again."""
         self._opened: dict[str | None, HostOffsets] = {}
         fed = [one.settings.keys_in_memory_max for one in projections if one.settings.feed]
         self._feed = LogFeed(s.log, s.store, s.pointer_watch, min(fed)) if fed else None
         self._warnings = RepeatedWarnings(_logger)
         self.ready = Signal()
-        """Set once it has looked at all its projections."""
+        """Set once the host has looked at all its projections."""
 
     def stop(self) -> None:
-        """Let `run` end: no new event, what is in hand ends or is undone, ranges are given back."""
+        """Make `run` return. Ranges take no new events, end or undo the current one, and are given back."""
         self._stop.set()
         self._wake.set()
 
     def run(self) -> None:
-        """Run the projections. `NotFound.projection` if one was renamed or dropped meanwhile, `InvalidInput.closed` if
-        the connection was closed."""
+        """Run the projections. Raises `NotFound.projection` if one is renamed or dropped meanwhile, and
+        `InvalidInput.closed` if the connection is closed.
+        """
         try:
             self._open()
             while not self._stop.is_set():
@@ -250,7 +253,7 @@ class Host:
             self._waiting.append(_Waiting(projection, self._opened[url]))
 
     def _close(self) -> None:
-        """Give back what it has."""
+        """Give all ranges back and close the offset stores."""
         self._end(self._runs)
         if self._feed is not None:
             self._feed.close()
@@ -258,15 +261,15 @@ class Host:
             offsets.close()
 
     def _tick_all(self) -> bool:
-        """Begin what can be begun, and look at all that runs; whether each could be looked at."""
-        # Handlers come first: one that hangs may hold what the rest waits for.
+        """Begin projections that can begin, and look at all that run; return whether every look succeeded."""
+        # Handlers come first: one that hangs may hold a lock that the steps below wait for.
         seen = [self._look_at(run, self._watch_handlers) for run in self._runs]
         seen += [self._look_at(waiting, self._look_whether_to_begin) for waiting in list(self._waiting)]
         seen += [self._look_at(run, self._tick) for run in list(self._runs)]
         return all(seen)
 
     def _look_at(self, one: L, look: Callable[[L], None]) -> bool:
-        """Look at a projection; if its database is away, another time."""
+        """Look at a projection. If its database is away, the next look tries again."""
         try:
             look(one)
         except Unavailable as error:
@@ -293,12 +296,12 @@ class Host:
         )
 
     def _next_look_s(self) -> float:
-        """Return how long until requests are looked at again, or a range that failed may start again."""
+        """Return the time until the next look at requests, or until a failed range may start again."""
         waits = [run.retry_at - time.monotonic() for run in self._runs]
         return min([LOOK_S, *(max(0.005, wait) for wait in waits if wait > -LOOK_S)])
 
     def _begin(self, projection: Projection, offsets: HostOffsets) -> HostedProjection | None:
-        """Begin to run a projection, made if there is none of its name; None while its generation is not begun."""
+        """Begin to run a projection, and make it if its name is new. Return None while its generation has not begun."""
         settings, source = projection.settings, projection.source
         if settings.isolation == "read_committed" and offsets.store.database.dialect == "sqlite":
             allowed = "repeatable_read or serializable on SQLite, where transactions come one after the other"
@@ -329,7 +332,7 @@ class Host:
         return run
 
     def _leave(self, run: HostedProjection) -> None:
-        """Leave a generation that is over: another one serves."""
+        """Stop running a generation that is over, because a later one serves."""
         _logger.info("%s: generation %d is over", run.projection.name, run.projection.generation)
         self._end([run])
         self._runs.remove(run)
@@ -380,7 +383,7 @@ class Host:
                 runner.lose()
             elif _role(runner.claim.projection) != _role(row):
                 reached("projection.role_changed")
-                runner.stop()  # it reads up to elsewhere now
+                runner.stop()  # its bound has changed
         if row.paused or row.target_ranges is not None:
             self._rest(run, row, rows, living)
             return
@@ -396,7 +399,7 @@ class Host:
             self._switch(run, row)
 
     def _rest(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow], living: set[str]) -> None:
-        """Give back all ranges, and cut them anew if that is wanted."""
+        """Give back all ranges, then rescale if that is requested."""
         for runner in run.runners.values():
             runner.stop()
         self._give_back(run, row, [found for found in rows if self._lost(run, found)])
@@ -404,18 +407,20 @@ class Host:
             self._cut(run, living)
 
     def _give_back(self, run: HostedProjection, row: ProjectionRow, left: Iterable[RangeRow]) -> None:
-        """Give back ranges of ours that nothing runs: their runners could not, in an outage or behind a late beat."""
+        """Give back ranges of this host that no runner has. Their runners could not do so, in an
+        outage or after a late beat.
+        """
         for found in left:
             reached("projection.given_back_late")
             run.store.release(RangeClaim(row, found))
 
     def _look_whether_ready(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
-        """Let a build be ready once each range has come to where the serving generation was in its slices."""
+        """Mark a build as ready once each range has come to where the serving generation was in its slices."""
         store = run.store
         if run.goal is None:
             with store.database.read() as tx:
                 run.goal = store.done(tx, store.serving(tx, row.name))
-            return  # what was seen of this one is older
+            return  # what this host has read of this generation is older
         goal = run.goal
         if all(found.position >= min(goal[found.lo : found.hi + 1]) for found in rows):
             with store.database.write() as tx:
@@ -425,7 +430,7 @@ class Host:
                     store.change(tx, run.row)
 
     def _switch(self, run: HostedProjection, row: ProjectionRow) -> None:
-        """Let it serve, once it has done exactly what the other one has. What `on_switch` raises is tried again."""
+        """Make the generation serve once it has done exactly what the other has. If `on_switch` raises, retry later."""
 
         def on_switch(tx: Transaction, old: int, new: int) -> None:
             run.projection.switched(HandlerTransaction(tx), old, new)
@@ -436,7 +441,7 @@ class Host:
                 done = switch_if_done(run.store, tx, row, run.living, on_switch)
         except StrandlineError:
             raise
-        except Exception as error:  # the user's own
+        except Exception as error:  # an error of the user's `on_switch`
             _logger.exception("%s: on_switch failed", row.name)
             with run.store.database.write() as tx:
                 why = HandlerFailure.of(error)
@@ -453,7 +458,7 @@ class Host:
         run.beat_at = before
 
     def _bury(self, run: HostedProjection, dead: Mapping[str, Beat]) -> None:
-        """Remove the rows of hosts that ended without a word."""
+        """Remove the rows of hosts that died without removing them."""
         if not dead:
             return
         reached("projection.host_died")
@@ -465,7 +470,7 @@ class Host:
     def _share(
         self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow], living: set[str]
     ) -> Sequence[RangeClaim]:
-        """Take and give back, so that all hosts that live have their share; what was taken."""
+        """Take and give back ranges until each living host has its share; return the ranges that were taken."""
         store = run.store
         wanted = self._wanted(run, rows, living)
         for extra in wanted.release:
@@ -494,7 +499,7 @@ class Host:
         now = run.store.database.now_us()
         waits = [found.retry_at - now for found in rows if found.retry_at > now]
         run.retry_at = time.monotonic() + min(waits, default=-1e12) / 1_000_000
-        # A range of ours without a thread is one that we could not give back: it is free for us.
+        # A range of this host without a thread is one that it could not give back: it may claim that again.
         mine = [found._replace(owner=None) if self._lost(run, found) else found for found in rows]
         return share(mine, living, self.name, now)
 
@@ -505,7 +510,7 @@ class Host:
         runner = self._runner(run, claim)
         run.runners[claim.row.lo] = runner
         _logger.info("%s %s taken by %s, fence %d", run.projection.name, claim.row.range, self.name, claim.row.fence)
-        _ask(runner, requests)  # before it begins: it may be stuck without them
+        _ask(runner, requests)  # passed on before the range begins, because it may be stuck without these requests
         runner.start()
 
     def _runner(self, run: HostedProjection, claim: RangeClaim) -> Runner:
@@ -540,8 +545,7 @@ class Host:
         take_away(run.store, runner.projection, runner.claim, why)
 
     def _forget(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
-        """Do the deletion run: one host of a projection does it, the owner of its first range, a few steps at a
-        time."""
+        """Do a few steps of the deletion run. Only the host that owns the projection's first range does this."""
         settings = run.projection.settings
         due = run.forgetting is None and time.monotonic() - run.forgot_at >= settings.delete_interval_s
         if due and rows[0].owner == self.name:
@@ -569,7 +573,7 @@ def take_away(store: OffsetStore, projection: Projection, claim: RangeClaim, why
 
 
 def slices_of(s: Store, projection: Projection, claim: RangeClaim, store: OffsetStore, living: Living) -> Slices:
-    """Return the slices that a range reads: up to the strandline, in a build also up to the serving generation."""
+    """Return the slices that a range reads, up to the strandline and, in a build, also up to the serving generation."""
     source, range_ = projection.source, claim.row.range
     if claim.projection.state == SERVING or isinstance(source, ByTag):
         return opened_source(s, source, range_)
@@ -577,7 +581,7 @@ def slices_of(s: Store, projection: Projection, claim: RangeClaim, store: Offset
 
 
 def _role(row: ProjectionRow) -> str:
-    """Return the state of a generation as far as its ranges read by it: a range stops when that changes."""
+    """Return the state of a generation, reduced to what its ranges depend on. A change of it stops the ranges."""
     return READY if row.state == BUILDING else row.state
 
 
@@ -588,7 +592,7 @@ def _ask(runner: Runner, requests: Sequence[SliceRequest]) -> None:
 
 
 def rescale_if_free(store: OffsetStore, tx: Transaction, id_: str, living: set[str]) -> bool:
-    """Cut the ranges of a projection anew, if that is wanted and none of them is owned; whether it is done."""
+    """Rescale a projection if that is requested and no range is owned; return whether it was done."""
     row = store.locked(tx, id_)
     if row.target_ranges is None:
         return True

@@ -1,4 +1,4 @@
-"""Decide which host owns which ranges, and how ranges are cut anew. Pure: rows in, decisions out."""
+"""Decides which host owns which ranges, and how a rescale cuts ranges. Pure: rows in, decisions out."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class RangeRow(NamedTuple):
     position: int
     """Everything of the range at or below it is done."""
     saves: int
-    """Grows with every save: a save that comes late finds another number."""
+    """A number that grows with every save, so that a late save finds another number and fails."""
     unclean_claims: int
     """How many claims in a row ended without a release and without a save."""
     attempt: str | None
-    """The event that is tried, carefully."""
+    """The event that is tried alone because it may kill the process, and its attempts, as JSON."""
     failed: str | None
     """Why the range is not running, as JSON."""
     retry_at: int
-    """Before this time (µs) nobody starts a range that failed."""
+    """The time (µs) before which no host starts a failed range."""
     restarts: int
     counts: str
 
@@ -57,7 +57,7 @@ def share(rows: Sequence[RangeRow], alive: Collection[str], me: str, now: int) -
 
 
 class RangeLayout(NamedTuple):
-    """A new layout: the position of each range, and those slices that are further than their range."""
+    """A new layout: the position of each range, and the slices that are beyond their range's position."""
 
     positions: dict[Range, int]
     slices: dict[int, int]
@@ -73,8 +73,9 @@ def done_of(rows: Iterable[RangeRow], slice_rows: Mapping[int, int]) -> list[int
 
 
 def cut_anew(rows: Sequence[RangeRow], slice_rows: Mapping[int, int], n: int) -> RangeLayout:
-    """Ranges for a rescale. A new one starts at the least position of its slices; what the others have done already is
-    known by their slice rows, and dropped."""
+    """Return the ranges of a rescale. A new range starts at the least position of its slices. Events that slices
+    further on have done already are recognised by the slice rows, and dropped.
+    """
     done = done_of(rows, slice_rows)
     positions = {new: min(done[new.lo : new.hi + 1]) for new in ranges(n)}
     further = {
@@ -85,5 +86,5 @@ def cut_anew(rows: Sequence[RangeRow], slice_rows: Mapping[int, int], n: int) ->
 
 
 def line_of(rows: Iterable[RangeRow], old: int, delete_after_us: int) -> int:
-    """Return the line up to which key rows may be missing: the least position minus a while. It only grows."""
+    """Return the line up to which key rows may be missing: the least position minus `delete_after_s`. It only grows."""
     return max(old, min(row.position for row in rows) - delete_after_us)

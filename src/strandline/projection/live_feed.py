@@ -2,10 +2,10 @@
 
     log ──▶ records after the pointer ──fold on the store's heads──▶ events ──▶ the ranges that they belong to
 
-One thread of a host follows the partitions of its ranges, each from its pointer on. It promises nothing: any event may
-be left out, and the store brings it. So a feed that fails, or has too many keys in hand, forgets all and begins again
-at the pointers, once they have moved. What it hands over is decided: the tail is folded on the store's heads, as for a
-read. It reads the log as any reader does; no append waits for it.
+One thread of a host follows the partitions of its ranges, each from its pointer on. The feed may leave any event out,
+because the store brings it later. So a feed that fails, or holds too many keys, forgets all and begins again at the
+pointers, once they have moved. The feed hands over only events that the fold has accepted: it folds the tail on the
+store's heads, as a read does. It reads the log as any reader does; no append waits for it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from strandline.values.heads import State
 
 PAGE_RECORDS: Final = 1000
 WAIT_S: Final = 0.1
-"""So long at most until a range that joins is served."""
+"""The longest time until a range that joins is fed."""
 CUT_EVERY_S: Final = 1.0
 BACK_OFF_S: Final = 1.0
 ROWS_MAX: Final = 10_000
-"""So many wait for a range whose handler is slow, and a page more."""
+"""The most events, beside one more page, that wait for a range whose handler is slow."""
 _logger = logging.getLogger("strandline")
 
 Offer = Callable[[Sequence[QueryRow]], None]
@@ -50,7 +50,7 @@ class Subscription:
         self._feed, self.slices, self.offer = feed, slices, offer
 
     def again(self) -> None:
-        """Begin again at the pointers: something was left out that may be taken now."""
+        """Begin again at the pointers, because an event was left out that the range can take now."""
         self._feed.begin_again(self.slices.partitions)
 
     def leave(self) -> None:
@@ -132,7 +132,7 @@ class LogFeed:
             ends.close()
 
     def _round(self, ends: Ends) -> bool:
-        """Hand over what is new; False if nobody is fed."""
+        """Hand over new events; return False if no range is fed."""
         with self._lock:
             wanted = {partition for one in self._subscriptions for partition in one.slices.partitions}
             again, self._again = self._again, set()
@@ -148,7 +148,7 @@ class LogFeed:
         return True
 
     def _read_on(self, tails: Sequence[_UnreplicatedTail], ends: Ends) -> None:
-        """Wait for something new, and hand it over."""
+        """Wait for new events, and hand them over."""
         following = {tail.cursor.partition: tail.cursor.offset for tail in tails if not tail.overflowed}
         if not following:
             self._stop.wait(WAIT_S)
@@ -165,7 +165,7 @@ class LogFeed:
                 self._tails[partition] = _UnreplicatedTail(self._log, pointers[partition])
 
     def _cut(self, pointers: Sequence[Pointer]) -> None:
-        """Forget what the pointers have passed. One that was overflowed goes on once its pointer has moved."""
+        """Forget what the pointers have passed. A tail that overflowed goes on once its pointer has moved."""
         for partition, tail in list(self._tails.items()):
             pointer = pointers[partition]
             if (tail.overflowed and pointer.offset > tail.began) or pointer.offset > tail.cursor.offset:
@@ -191,8 +191,9 @@ class LogFeed:
 
 
 class Ends:
-    """The ends of the log, as far as was heard. One that is not exact is followed: asked each time, it would be
-    slow."""
+    """The ends of the log's partitions, as far as known. A log that cannot tell its end exactly is followed, because
+    asking it each time would be slow.
+    """
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -249,7 +250,7 @@ class FedRange:
         self._wake()
 
     def take(self, most: int) -> list[QueryRow]:
-        """Return the next rows. They come again unless they are settled."""
+        """Return the next rows. The same rows come again unless `settled` is called."""
         taken = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
         self._in_hand += taken
         return taken
@@ -285,7 +286,7 @@ class _UnreplicatedTail:
         self.overflowed = False
 
     def overflow(self) -> None:
-        """Too much is in hand."""
+        """Forget everything, because the tail has too many keys."""
         reached("projection.feed_has_too_many_keys")
         self.overflowed = True
         self.states.clear()
@@ -317,7 +318,7 @@ class _UnreplicatedTail:
         return sorted((row for cut in batch.cuts for row in _left(cut)), key=lambda row: (row.timestamp, row.seq_nr))
 
     def _known(self, store: Store, partition: int, decoded: Sequence[Decoded], new: set[str]) -> list[Decoded]:
-        """Look keys up that are met here first. Of these, what the store has already is left out."""
+        """Look up the keys that are new here, and leave out the records that the store has already."""
         if not new:
             return list(decoded)
         look = store.look(partition, new)
@@ -333,7 +334,7 @@ class _UnreplicatedTail:
 
 
 def _as_read(row: EventRow) -> QueryRow:
-    """Return a row as the store will give it."""
+    """Return an event as the row that the store will have for it."""
     return QueryRow(row.timestamp, row.seq_nr, row.key, row.life, row.prev_seq_nr, row.body, row.digest)
 
 

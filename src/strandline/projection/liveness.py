@@ -1,6 +1,5 @@
-"""Which hosts live. On a server a host says so now and then; beside a file it holds a lock, which its death frees.
-
-A host writes the length of its lease beside its beat: everybody else goes by that, never by settings of their own.
+"""Tells which hosts live. On a server a host beats; beside a file it holds a lock, which its death frees. A host writes
+the length of its lease beside its beat. Other hosts use that length, never their own setting.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ except ImportError:  # pragma: no cover (the file's own checks refuse such a sys
 
 
 def host_name() -> str:
-    """Return a name that no other host has, and that tells a person where to look."""
+    """Return a unique name for this host that shows a person where it runs."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
 
 
@@ -29,23 +28,23 @@ class Beat(NamedTuple):
     at: int
     lease_us: int
     since: int
-    """When it began to run the projection."""
+    """When the host began to run the projection."""
 
 
 class Liveness(Protocol):
     """Tells living hosts from dead ones."""
 
     beats: bool
-    """Whether a host has to beat again and again, to live."""
+    """Whether a host has to beat regularly to count as alive."""
 
     def living(self, hosts: Mapping[str, Beat], now: int) -> set[str]:
         """Return the hosts that live."""
 
     def until(self, beat: Beat) -> int | None:
-        """Return when a host dies that says nothing more; None if time does not tell."""
+        """Return when a host counts as dead if it beats no more; None if beats do not decide that."""
 
     def close(self) -> None:
-        """Say that this host ends."""
+        """Note that this host has ended."""
 
 
 class HeartbeatLiveness:
@@ -69,7 +68,7 @@ class FileLockLiveness:
     beats = False
 
     def __init__(self, database: Path, host: str | None) -> None:
-        """Without a host this only looks."""
+        """With `host` None this only reads, and takes no lock."""
         self._database = database
         self._held = -1
         if host is not None:
@@ -78,7 +77,7 @@ class FileLockLiveness:
                 self._held = self._taken()
 
     def _taken(self) -> int:
-        """Return the file, locked; -1 if somebody found it unlocked, thought its host dead, and removed it."""
+        """Return the locked file; -1 if another host found it unlocked and removed it as a dead host's."""
         made = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(made, fcntl.LOCK_EX)
         try:

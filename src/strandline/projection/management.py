@@ -1,4 +1,4 @@
-"""What operators do with projections, through the offset store alone: nothing waits for a host that is not there."""
+"""What operators do with projections. All calls work on the offset store alone, so none waits for an absent host."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ class RangeStatus:
     lo: int
     hi: int
     state: str
-    """waiting for an owner, running, paused or failed."""
+    """"waiting" for an owner, "running", "paused" or "failed"."""
     owner: str | None
     fence: int
     position: int
     behind_store_s: float
-    """Newest event at or below the strandline minus position; 0 when all is done, however long ago."""
+    """The time of the newest event at or below the strandline, minus the position; 0 when all is done."""
     last_error: dict[str, Any] | None
     parked: int
     dead_letters: int
     counts: dict[str, int]
-    """Since the last claim: accepted, filtered, duplicate, unseen and so on."""
+    """Events since the last claim by verdict: accepted, filtered, duplicate, unseen and others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +78,28 @@ class ProjectionStatus:
     source: str
     paused: bool
     wanted_ranges: int | None
-    """A rescale to so many ranges that is not done yet."""
+    """The number of ranges of a rescale that is not done yet."""
     line: int
     ranges: tuple[RangeStatus, ...]
     hosts: tuple[str, ...]
     behind_store_s: float
     behind_log_s: float
-    """The strandline behind the log: the pipeline's lag, not the projection's."""
+    """How far the strandline is behind the log. This is the pipeline's lag, not the projection's."""
     requests: tuple[SliceRequest, ...] = field(default=())
     """The requests that are not done, or were refused, with the reason."""
     warnings: tuple[str, ...] = field(default=())
     stale: Stale | None = None
-    """Events that a rebuild put back behind it."""
+    """Events that a rebuild of the store put back behind the projection's position."""
 
     @property
     def at_start(self) -> bool:
-        """Return whether a range has done nothing yet: how far it is behind cannot be told, but that it is."""
+        """Return whether a range has done nothing yet. Then it is behind, but nobody can say how far."""
         waiting = [one for one in self.ranges if one.behind_store_s]
         return any(not one.position for one in waiting) or not any(one.position for one in self.ranges)
 
 
 class Projections:
-    """`s.projections`. Calls take `generation=`; left out, the one that serves is meant."""
+    """`s.projections`. Calls take `generation=`; the default is the serving generation."""
 
     def __init__(
         self, store: Store, open_offsets: Callable[[], Offsets], behind_log_s: Callable[[], tuple[float, bool]]
@@ -128,7 +128,9 @@ class Projections:
     # ------------------------------------------------------------ looking
 
     def list(self) -> Sequence[tuple[str, int, str]]:
-        """Return name, generation and state of each, `serving, stale` if events were put back behind it."""
+        """Return name, generation and state of each. The state is `serving, stale` if events were
+        put back behind it.
+        """
         try:
             with self._offsets() as offsets:
                 listed = partitions_listed(self._store)
@@ -137,7 +139,7 @@ class Projections:
             return []
 
     def status(self, name: str, *, generation: int | None = None) -> ProjectionStatus:
-        """Return how far it is, who runs it, what is wrong."""
+        """Return the progress, owners and failures of a generation."""
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             return self._status(offsets, row, self._behind_log_s(), partitions_listed(self._store))
@@ -191,7 +193,7 @@ class Projections:
         return row.state if self._stale(offsets, row, listed) is None else f"{row.state}, stale"
 
     def _stale(self, offsets: Offsets, row: ProjectionRow, listed: Sequence[int]) -> Stale | None:
-        """Return how a generation is stale. One that does not serve any more is not: nobody reads what it made."""
+        """Return what makes a generation stale. A retired one is never stale, because nobody reads what it made."""
         return None if row.state == RETIRED else stale_of(self._store, offsets.store, row, listed)
 
     def _range(
@@ -217,19 +219,19 @@ class Projections:
     # ------------------------------------------------------------ pausing, cutting anew
 
     def pause(self, name: str, *, generation: int | None = None, timeout_s: float = 10.0) -> Sequence[Range]:
-        """Stop it, until `resume`; the ranges that are not released after `timeout_s`."""
+        """Pause a projection until `resume`. Return the ranges that are still owned after `timeout_s`."""
         wait_s = checks.timeout_s(timeout_s)
         with self._offsets(name) as offsets:
             row = self._set(offsets, name, generation, paused=1)
             return self._until_free(offsets, row, wait_s)
 
     def resume(self, name: str, *, generation: int | None = None) -> None:
-        """Let it go on."""
+        """End a pause."""
         with self._offsets(name) as offsets:
             self._set(offsets, name, generation, paused=0)
 
     def rescale(self, name: str, n: int, *, generation: int | None = None, timeout_s: float = 10.0) -> bool:
-        """Cut it into `n` ranges. It is done when this returns True, else by a host, once all ranges are released."""
+        """Rescale to `n` ranges. If this returns False, a host does it once all ranges are released."""
         ranges(n)
         wait_s = checks.timeout_s(timeout_s)
         with self._offsets(name) as offsets:
@@ -247,10 +249,11 @@ class Projections:
                 time.sleep(POLL_S)
 
     def switch(self, name: str, generation: int, *, force: bool = False, timeout_s: float = 10.0) -> bool:
-        """Let a generation that was rebuilt take the place of the serving one, exactly where that one is.
+        """Make a rebuilt generation take the place of the serving one, exactly where that one is.
 
-        The serving one is stopped first. True if it is done when this returns, else its hosts end it. `Conflict.switch`
-        while it is building, or, without `force`, if it has parked keys or dead letters that the other has not.
+        The serving one is stopped first. Return True if the switch is done; if False, the hosts complete it. Raises
+        `Conflict.switch` while the new one is building or, without `force`, if it has parked keys or dead letters that
+        the other has not.
         """
         wait_s = checks.timeout_s(timeout_s)
         with self._offsets(name) as offsets:
@@ -289,7 +292,7 @@ class Projections:
     # ------------------------------------------------------------ places
 
     def set_offset(self, name: str, time: object, *, generation: int | None = None) -> None:
-        """Count all events at or below a time as done; those above it are handed over, perhaps again."""
+        """Count all events at or below a time as done. Later events are handed over, perhaps for the second time."""
         moment = time_us(time, "time")
         pointers = self._store.pointers()
         newest = min(pointer.timestamp for pointer in pointers)
@@ -299,7 +302,7 @@ class Projections:
             self._begin_epoch(store, tx, row, moment, pointers, keep_parked=True)
 
     def reset(self, name: str, *, generation: int | None = None) -> None:
-        """Hand over everything again, from where it started."""
+        """Begin again at the projection's `start`, so that all events are handed over again."""
         pointers = self._store.pointers()
         with self._released(name, generation) as (store, tx, row):
             self._begin_epoch(store, tx, row, row.start, pointers, keep_parked=False)
@@ -314,13 +317,15 @@ class Projections:
         *,
         keep_parked: bool,
     ) -> None:
-        """Begin at a time, as a projection of this store's history: what was put back so far is in its place there."""
+        """Begin at a time, as a projection of this store's history. Events that were put back so
+        far are read in their places.
+        """
         revisions = [pointer.revision for pointer in pointers]
         new = store.begin_epoch(tx, row, time, keep_parked=keep_parked, revisions=revisions)
         store.change(tx, new._replace(history_id=self._store.settings.history_id))
 
     def rename(self, name: str, new: str) -> None:
-        """Call it otherwise; rows and fences stay. A host that runs it under its old name ends."""
+        """Rename a projection; rows and fences stay. A host that runs it under its old name ends."""
         taken = projection_name(new)
         with self._offsets(name) as offsets, offsets.store.database.write() as tx:
             store = offsets.store
@@ -332,7 +337,7 @@ class Projections:
                 store.change(tx, row._replace(name=taken))
 
     def drop(self, name: str, *, generation: int | None = None) -> None:
-        """Take all of a projection; or a generation that does not serve."""
+        """Remove a projection with all generations, or one generation that does not serve."""
         with self._offsets(name) as offsets, offsets.store.database.write() as tx:
             store = offsets.store
             rows = [store.locked(tx, row.id) for row in self._all(store, tx, name)]
@@ -357,7 +362,7 @@ class Projections:
 
     @contextmanager
     def _released(self, name: str, generation: int | None) -> Iterator[tuple[OffsetStore, Transaction, ProjectionRow]]:
-        """Lock a projection whose ranges nobody owns."""
+        """Lock and return a projection; refuse if a range of it is owned."""
         with self._offsets(name) as offsets:
             found = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
@@ -384,7 +389,7 @@ class Projections:
     # ------------------------------------------------------------ keys and dead letters
 
     def skip(self, name: str, key: object, to: int, *, generation: int | None = None) -> None:
-        """Count a key as done up to a number. Its owner does it: see `status`."""
+        """Count a key as done up to a number. The range's owner carries this out; `status` shows open requests."""
         _, written, slice_ = parse_key(key)
         state = self._store.look(_partition(slice_, self._store), [written]).states.get(written)
         if not isinstance(state, Head):
@@ -403,7 +408,9 @@ class Projections:
                 tx.execute("wake_range", (row.id, row.epoch, slice_))
 
     def unpark(self, name: str, key: object, *, generation: int | None = None) -> None:
-        """Hand over what waits of a key, in order. Its owner does it: see `status`."""
+        """Hand over the waiting events of a key, in order. The range's owner carries this out;
+        `status` shows open requests.
+        """
         _, written, _ = parse_key(key)
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
@@ -416,7 +423,7 @@ class Projections:
                 offsets.store.ask(tx, row.id, "unpark", written)
 
     def parked(self, name: str, *, generation: int | None = None) -> Sequence[str]:
-        """Return the keys that wait."""
+        """Return the parked keys."""
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             return [found[1] for found in offsets.store.database.rows("parked_keys", (row.id, row.epoch))]
@@ -434,9 +441,9 @@ class Projections:
             return offsets.store.letters(row.id, place, most)
 
     def redeliver(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
-        """Hand over a dead letter again and remove it, or an event that was put back behind the projection.
-
-        The owner of its range does it: see `status`. What lacks before an event that was put back comes with it.
+        """Hand over a dead letter again and remove it, or hand over an event that was put back behind the projection.
+        The range's owner carries this out; `status` shows open requests. An event that was put back brings the missing
+        events before it.
         """
         _, written, _ = parse_key(key)
         with self._offsets(name) as offsets:
@@ -463,8 +470,9 @@ class Projections:
     def _letter(
         self, offsets: Offsets, tx: Transaction, row: ProjectionRow, event: tuple[str, int, int]
     ) -> DeadEvent | None:
-        """Return the dead letter of an event; None if it has none, but was put back. `NotFound.dead_letter` if
-        neither."""
+        """Return the dead letter of an event, or None for an event that was put back. Else raise
+        `NotFound.dead_letter`.
+        """
         letter = offsets.store.letter(tx, row.id, *event)
         if letter is None and not was_put_back(self._store, row, *event):
             key, _, seq_nr = event

@@ -23,13 +23,13 @@ from strandline.values.keys import SLICES, slice_of
 from strandline.values.ranges import Range, ranges
 
 PART: Final = Part("projection", "strandline.projection", connections=32)
-"""The ranges of a host share the connections: each takes one for the time of a transaction."""
+"""The most connections of a host. Its ranges share them, one for the time of each transaction."""
 BUILDING, READY, SWITCHING, SERVING, RETIRED = "building", "ready", "switching", "serving", "retired"
-"""The states of a generation: ready has come to what the serving one has done, switching takes its place."""
+"""The states of a generation. "ready": it has come to where the serving one was. "switching": it takes its place."""
 ALL: Final = Range(0, SLICES - 1)
 SERIALIZATION_TRIES: Final = 20
 GRACE_S: Final = 10.0
-"""So much longer a statement of a handler may take before others than its host end it."""
+"""The time, beyond `handler_timeout_s`, after which the server ends a handler's statement without its host."""
 
 
 class ProjectionRow(NamedTuple):
@@ -48,7 +48,9 @@ class ProjectionRow(NamedTuple):
     fence: int
     history_id: str
     revisions: str
-    """Of the store's pointers when the epoch began, as JSON. It reads what was put back before that in its place."""
+    """The revisions of the store's pointers when the epoch began, as JSON. Events put back before
+    are read in their places.
+    """
 
 
 class SliceRequest(NamedTuple):
@@ -65,7 +67,7 @@ class SliceRequest(NamedTuple):
 
 
 class DeadEvent(NamedTuple):
-    """An event that was not handled, and why. Its payload is not here: a purge must not leave one."""
+    """An event that was not handled, and why. It has no payload, because a purge must not leave one behind."""
 
     key: str
     life: int
@@ -138,11 +140,10 @@ class OffsetStore:
         revisions: Sequence[int] = (),
         new: bool = True,
     ) -> ProjectionRow:
-        """Return the projection, made if it is not there, with as many ranges as the log has partitions.
-
-        Without `new` nothing is made: `NotFound.projection` if its generation is not there.
-        `revisions` are those of the store's pointers: rows that were put back before them are read in their places.
-        `InvalidInput.projection_changed` if it has another source.
+        """Return the projection; make it, with as many ranges as the log has partitions, if it does not exist. Without
+        `new` nothing is made, and a missing generation raises `NotFound.projection`. `revisions` are those of the
+        store's pointers: rows that were put back before them are read in their places. Raises
+        `InvalidInput.projection_changed` if the projection has another source.
         """
         made = ProjectionRow(
             uuid4().hex, name, generation, SERVING, 1, source, start, start, 0, None, 0, history_id, _text(revisions)
@@ -153,7 +154,7 @@ class OffsetStore:
                 self._known(tx, name, generation)
             return self._made(tx, made, partitions)
 
-        return self._locked(ensured)  # of two first ones, one serves
+        return self._locked(ensured)  # if two hosts make the first generation at once, only one may serve
 
     def begin_generation(
         self,
@@ -186,7 +187,7 @@ class OffsetStore:
         return self._locked(begun)
 
     def _locked(self, change: Callable[[Transaction], ProjectionRow]) -> ProjectionRow:
-        """Make a change as if nobody else changed anything meanwhile."""
+        """Run a change in a serializable transaction, which is retried after conflicts with others."""
         for _ in range(SERIALIZATION_TRIES):
             try:
                 with self.database.write(isolation="serializable") as tx:
@@ -198,7 +199,7 @@ class OffsetStore:
         raise refused
 
     def _made(self, tx: Transaction, made: ProjectionRow, count: int) -> ProjectionRow:
-        """Write a row if its generation has none, with so many ranges; what is there then."""
+        """Write the row and `count` ranges of a generation unless it has a row; return the row that is there then."""
         tx.execute("add_projection", made)
         (found,) = (row for row in tx.rows("named", (made.name,)) if row[2] == made.generation)
         row = self.locked(tx, found[0])
@@ -217,12 +218,12 @@ class OffsetStore:
         raise unknown_projection(name, None)
 
     def _known(self, tx: Transaction, name: str, generation: int) -> None:
-        """Refuse a generation that is not there: one beside others is begun by a rebuild, not by a host."""
+        """Refuse a generation that does not exist: only a rebuild begins one beside others, never a host."""
         if not any(row[2] == generation for row in tx.rows("named", (name,))):
             raise unknown_projection(name, generation)
 
     def locked(self, tx: Transaction, id_: str) -> ProjectionRow:
-        """Return the projection, with nobody else changing its ranges; `NotFound.projection` if it is gone."""
+        """Lock and return a projection: its ranges cannot change. Raises `NotFound.projection` if it is gone."""
         rows = tx.rows("lock_projection", (id_,))
         if not rows:
             raise unknown_projection(id_, None)
@@ -239,7 +240,7 @@ class OffsetStore:
         )  # fmt: skip
 
     def drop(self, tx: Transaction, row: ProjectionRow) -> None:
-        """Take all of a projection."""
+        """Remove all rows of a projection."""
         for name in ("drop_ranges", "drop_offsets"):
             tx.execute(name, (row.id, row.epoch))
         tx.execute("drop_letters", (row.id, -1))
@@ -271,8 +272,7 @@ class OffsetStore:
         return [RangeRow(*found) for found in tx.rows("ranges", (row.id, row.epoch))]
 
     def claim(self, tx: Transaction, row: ProjectionRow, wanted: RangeRow, owner: str) -> RangeRow | None:
-        """Take a range of a projection that is locked, with a larger fence than any before; None if it is gone, or
-        held."""
+        """Claim a range of a locked projection, with a larger fence than any before; None if it is gone or owned."""
         ((fence,),) = tx.rows("raise_fence", (row.id,))
         if not tx.execute("claim_range", (row.id, row.epoch, wanted.lo, wanted.fence, fence, owner)):
             return None
@@ -289,13 +289,13 @@ class OffsetStore:
             tx.execute("fail_range", (*claim.place, why, retry_at))
 
     def take_away(self, claim: RangeClaim, why: str, retry_at: int) -> None:
-        """Free a range whose handler does not return: what it does later is not committed."""
+        """Free a range whose handler does not return. What that handler does later is not committed."""
         with self.database.write() as tx:
             ((fence,),) = tx.rows("raise_fence", (claim.projection.id,))
             tx.execute("free_range", (*claim.place, fence, why, retry_at))
 
     def reload(self, claim: RangeClaim) -> RangeClaim:
-        """Return the range as it is, once a commit of it that is under way has ended. `LeaseLost` for another fence."""
+        """Wait for a running commit of the range, then return its row. Raises `LeaseLost` if another claim has it."""
         id_, epoch, lo, fence = claim.place
         with self.database.write() as tx:
             rows = tx.rows("lock_range", (id_, epoch, lo))
@@ -321,11 +321,11 @@ class OffsetStore:
     # ------------------------------------------------------------ offsets
 
     def slice_rows(self, tx: Transaction, row: ProjectionRow, range_: Range = ALL) -> dict[int, int]:
-        """Slices that are further than their range, and how far."""
+        """Return the slices that are beyond their range's position, with their own positions."""
         return dict(tx.rows("slice_rows", (row.id, row.epoch, *range_)))
 
     def key_rows(self, row: ProjectionRow, keys: Sequence[str]) -> KeyRows:
-        """Return the rows of these keys, at least one, and the line, of one moment."""
+        """Return the rows of these keys (at least one key) and the line, read in one statement."""
         found = self.database.many("key_rows", [(slice_of(key), key) for key in keys], row.id, row.epoch)
         if not found or found[0][0] != row.epoch:
             raise LeaseLost(f"{row.name} began anew", code="lease_lost", hint="nothing is to be done")
@@ -333,17 +333,17 @@ class OffsetStore:
         return KeyRows(rows, found[0][1])
 
     def hold(self, tx: Transaction, claim: RangeClaim) -> None:
-        """Keep a range for the transaction of a handler, which ends with its next save. `LeaseLost` if it has another
+        """Lock a range for a handler's transaction, which ends with the next save. Raises `LeaseLost` for another
         owner. On PostgreSQL nobody else takes the range before this transaction is over, so that no two handlers write
-        for one range at once."""
+        for one range at once.
+        """
         if not tx.rows("hold_range", (*claim.place, claim.row.saves)):
             reached("projection.lost_before_a_handler")
             raise lease_lost(claim)
 
     def limit_handler(self, tx: Transaction, handler_timeout_s: float) -> None:
-        """Let what users write take so long in a transaction, in place of the times that our own statements have.
-
-        The host gives up a handler that takes longer; if the host is stopped too, the server does.
+        """Raise a transaction's time-outs to what handlers may take, instead of those of our own statements. The host
+        gives up a handler that takes longer; if the host hangs too, the server does.
         """
         if tx.dialect == "postgres":
             limits_s = (handler_timeout_s, handler_timeout_s + GRACE_S)
@@ -358,7 +358,9 @@ class OffsetStore:
         position: int,
         counts: str,
     ) -> None:
-        """Write key rows, then move the range: the last statement. `LeaseLost` unless it is its owner's next save."""
+        """Write key rows, then the range's position as the last statement. Raises `LeaseLost`
+        unless this is the owner's next save.
+        """
         id_, epoch, lo, fence = claim.place
         tx.many("save_keys", list(rows), id_, epoch)
         if not tx.execute("save_range", (id_, epoch, lo, fence, claim.row.saves, position, counts)):
@@ -366,13 +368,14 @@ class OffsetStore:
             raise lease_lost(claim)
 
     def keys_above(self, tx: Transaction, row: ProjectionRow, done: Sequence[int], range_: Range = ALL) -> list[KeyRow]:
-        """Return the rows of keys that are further than their slice: the rest of a time, and what a feed brought."""
+        """Return the rows of keys that are beyond their slice: by events of a time that is half done, or by a feed."""
         found = (KeyRow(*each) for each in tx.rows("keys_above", (row.id, row.epoch, *range_, min(done))))
         return [each for each in found if each.timestamp > done[each.slice]]
 
     def forget(self, row: ProjectionRow, line: int) -> Iterator[int]:
-        """Raise the line, then remove the key rows at or below it, those of old epochs too: with each step some rows,
-        of which it gives the number. A run that is left unfinished does no harm."""
+        """Raise the line, then remove the key rows at or below it, also those of old epochs. Each step removes some
+        rows and yields their number. A run may be left unfinished.
+        """
         with self.database.write() as tx:
             tx.execute("raise_line", (row.id, row.epoch, line))
             for name in ("drop_ranges", "drop_offsets"):
@@ -412,7 +415,9 @@ class OffsetStore:
         return [SliceRequest(*row) for row in tx.rows("requests", (id_,))]
 
     def ask(self, tx: Transaction, id_: str, verb: str, key: str, *, life: int = 0, seq_nr: int = 0) -> str:
-        """Ask the owner of a key's slice for something; the request's id. One like it that was refused is forgotten."""
+        """Add a request to the owner of a key's slice, and return its id. An equal request that
+        was refused is removed.
+        """
         number = uuid4().hex
         tx.execute("forget_refused", (id_, verb, key, life, seq_nr))
         tx.execute("ask", (number, id_, self.database.now_us(), verb, slice_of(key), key, life, seq_nr))
@@ -443,8 +448,9 @@ def _changed(row: ProjectionRow, source: str) -> InvalidInput:
 
 
 def check_history(row: ProjectionRow, history_id: str) -> None:
-    """Raise `SchemaMismatch.log_replaced` for a projection of another history: what it has done may not be what is
-    there."""
+    """Raise `SchemaMismatch.log_replaced` for a projection of another history: its events may not
+    be those of this store.
+    """
     if row.history_id != history_id:
         raise SchemaMismatch(
             f"{row.name} was made from another history than the store's",

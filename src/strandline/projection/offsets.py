@@ -1,8 +1,8 @@
-"""What a range knows of where it is: its position, those of its slices, and the last event done of each key.
+"""The offsets of a range: its position, those of its slices, and the last event done of each key.
 
-A position p says that everything at or below it is done. It never stands at a time of which an event is open: a save in
-the middle of time t saves t - 1, and the key rows remember the rest. In memory are the rows of keys that were met
-lately (`KeyMemory`); what is not saved yet, and what the page needs that is judged, stays. The line says up to which
+A position p says that everything at or below it is done. It never stands at a time that has an event not done: a save
+in the middle of time t saves t - 1, and key rows remember the events of t that are done. Memory has the rows of recent
+keys (`KeyMemory`). It keeps all rows that are not saved yet, or that the current page needs. The line says up to which
 time rows may be missing: it is read with the rows, in one moment, for one page, and never remembered.
 """
 
@@ -56,12 +56,12 @@ class RangeOffsets:
     # ------------------------------------------------------------ keys
 
     def hold(self, keys: Iterable[str]) -> list[str]:
-        """Keep what is known of the keys of a page until the next one; those of which nothing is in memory."""
+        """Keep the rows of a page's keys in memory until the next page; return the keys that have none there."""
         self._lines = {}
         return [key for key in self._memory.hold(keys) if key not in self._unsaved]
 
     def load(self, asked: Iterable[str], found: KeyRows) -> None:
-        """Take what the offset store says of the keys of a page of which nothing was in memory."""
+        """Add the rows from the offset store of the page's keys that were not in memory."""
         self._lines = dict.fromkeys(asked, found.line)
         for key, row in found.rows.items():
             self._memory[key] = row
@@ -71,7 +71,7 @@ class RangeOffsets:
         return self._unsaved.get(key) or self._memory.get(key)
 
     def is_next(self, row: QueryRow) -> bool:
-        """Return whether a row, read in order, is accepted for sure: most are. What is not is judged (`judge`)."""
+        """Return whether a row, read in order, is surely accepted, as most are. `judge` decides about the others."""
         timestamp, seq_nr, key, life, prev, _, _ = row
         if timestamp <= self.position or self._slices:
             return False
@@ -89,7 +89,7 @@ class RangeOffsets:
         strandline: bool = True,
         facts: StoreFacts | None = None,
     ) -> Acceptance:
-        """Return whether an event is the next of its key. What is unknown of the key was learnt before."""
+        """Return whether an event is the next of its key. The key's row must have been loaded before."""
         row = self.row(key)
         return judge(
             event,
@@ -117,14 +117,14 @@ class RangeOffsets:
         return list(self._unsaved.values())
 
     def saved(self, position: int) -> None:
-        """They are saved."""
+        """Note that the unsaved rows are saved."""
         for key, row in self._unsaved.items():
             self._memory[key] = row
         self._unsaved.clear()
         self.position = max(self.position, position)
 
     def undone(self, rows: Iterable[KeyRow] = ()) -> None:
-        """Note that the transaction was undone: what was not saved counts as not done, but for these."""
+        """Note that the transaction was undone: unsaved rows count as not done, except these."""
         self._unsaved = {row.key: row for row in rows}
 
     def forget(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""What a range reads, and what of it is the next event of its key: read in order, judged, put into its batch.
+"""Reads the events of a range in order, judges which is the next of its key, and puts that into the batch.
 
 Rows come from the store, page by page, up to the bound. With a live feed they come straight from the log, too, once the
 range has caught up: they pass the same judgement, and move key rows, never the position. Without the strandline, what
@@ -40,10 +40,10 @@ class RangeReader:
         self._state, self._delivery, self.slices, self._watch = state, delivery, slices, watch
         self._settings = state.settings
         self._life = Life("", 0)
-        """That of the last event that was accepted."""
+        """The timestamp of the last accepted event."""
 
     def bounds(self, age_s: float = 0.0) -> tuple[int, int]:
-        """Return up to where to read, and the time of the newest event there if it is known."""
+        """Return the bound up to which to read, and the time of the newest event below it if known."""
         settings = self._settings
         if not settings.use_strandline:
             return self.slices.store.now_us() - round(settings.eventual_consistency_delay_s * 1_000_000) - 1, 0
@@ -53,7 +53,7 @@ class RangeReader:
     # ------------------------------------------------------------ in order
 
     def read(self) -> bool:
-        """Read up to the bound, as it was not long ago; whether anything was there to read."""
+        """Read up to the latest known bound; return whether there was anything to read."""
         state, size = self._state, self._settings.page_size
         bound, newest = self.bounds(self._settings.refresh_interval_s)
         if not self._settings.use_strandline and not self._back_tracked(bound):
@@ -73,7 +73,9 @@ class RangeReader:
         return self._settings.use_strandline  # the clock has moved, whether or not anything came
 
     def read_carefully(self) -> bool:
-        """Processes died here: read up to the next event, and hand it over alone; whether there was one."""
+        """Read up to the next event and hand it over alone, because processes died here; return
+        whether there was one.
+        """
         state = self._state
         bound, _ = self.bounds(self._settings.refresh_interval_s)
         for row in self.slices.rows(state.read_to, bound, self._settings.page_size):
@@ -87,8 +89,9 @@ class RangeReader:
         return False
 
     def _back_tracked(self, bound: int) -> bool:
-        """Read again, without bodies, what lies shortly behind, where something else writes the store: events may come
-        late. After a start, and every while unless all has arrived there; False if it was interrupted."""
+        """Read recent events again, without bodies: where another program writes the store, events may come late. This
+        is done after a start and then regularly, until all have arrived. Return False if it was interrupted.
+        """
         state, settings = self._state, self._settings
         period_us, reached = round(settings.back_track_period_s * 1_000_000), state.read_to[0]
         if state.back_track_at is not None:
@@ -105,10 +108,9 @@ class RangeReader:
         return True
 
     def _settle(self, bound: int, newest: int) -> None:
-        """Hand the batch over, and move the position to the bound, up to which all was read.
-
-        A position that only passes Marks need not be saved each time: nobody would see a lag. A save also ends what
-        `status` shows of a failure.
+        """Hand the batch over, and move the position to the bound, up to which all was read. A position that only
+        passes Marks is not saved each time, because that shows as no lag. A save also clears the failure that `status`
+        shows.
         """
         state = self._state
         if state.batch:
@@ -121,7 +123,7 @@ class RangeReader:
                 state.save([], bound)
 
     def _judge_page(self, page: Sequence[QueryRow], limit: int, way: Way = Way.ORDERED) -> None:
-        """Judge rows, and hand over whenever the batch has so many."""
+        """Judge rows, and hand the batch over whenever it is full."""
         state = self._state
         state.load_key_rows(page)
         ordered, is_next = way is Way.ORDERED, state.offsets.is_next
@@ -142,7 +144,9 @@ class RangeReader:
     # ------------------------------------------------------------ out of the order of the query
 
     def take_fed(self) -> bool:
-        """Hand over what came by the feed; whether anything did. What is rejected the store will bring."""
+        """Hand over events from the feed; return whether there were any. The store will bring the
+        rejected ones again.
+        """
         state = self._state
         if state.fed is None or not (page := state.fed.take(max(1, state.batch_max - len(state.batch)))):
             return False
@@ -161,7 +165,9 @@ class RangeReader:
         return True
 
     def hand_over_alone(self, page: Sequence[QueryRow]) -> None:
-        """Hand over rows of which others at or below their time are not done: they move key rows alone."""
+        """Hand over rows while other events at or below their time are not done, so only key rows
+        move, not the position.
+        """
         state = self._state
         state.load_key_rows(page)
         for row in page:
@@ -178,7 +184,7 @@ class RangeReader:
     # ------------------------------------------------------------ one row
 
     def judged(self, row: QueryRow, way: Way) -> Acceptance:
-        """Accepted, rejected, or what else is counted: then nothing is to be done."""
+        """Return the verdict on a row: accepted, rejected, or another one that needs no action and is only counted."""
         state = self._state
         asked, strandline = candidate(row), self._settings.use_strandline
         verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline)
@@ -224,7 +230,7 @@ class RangeReader:
         return new_tuple(Accepted, (row, event if passes else None, key_row, out_of_order))
 
     def _fill_hole(self, row: QueryRow, *, out_of_order: bool = False) -> None:
-        """Look back by key for what should come before a row; `out_of_order`: as for `accept`."""
+        """Look back by key for the events that are missing before a row. `out_of_order` is as in `accept`."""
         state = self._state
         known = state.offsets.row(row.key)
         last = None if known is None else known.last

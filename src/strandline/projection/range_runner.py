@@ -63,7 +63,7 @@ class RangeRunner:
         self._hand_over = HandOver(state, self._delivery, self._reader)
         self._tell_ended, self._once = ended, once
         self.outcome = FAILED
-        """How it ended: stopped, lost or failed."""
+        """How the run ended: "stopped", "lost" or "failed"."""
         self._asked_ids: set[str] = set()
         self._careful = False
         self.ended = Signal()
@@ -80,7 +80,7 @@ class RangeRunner:
         self._state.wake.set()
 
     def lose(self) -> None:
-        """Stop: somebody else has the range, and hands over this range's batch."""
+        """Stop, because another host has the range and will hand over this batch."""
         self._state.lost = True
         self.stop()
 
@@ -123,7 +123,7 @@ class RangeRunner:
         return self._state.store
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for its thread; whether it has ended."""
+        """Wait for the thread; return whether it has ended."""
         return self.ended.wait(timeout_s)
 
     # ------------------------------------------------------------ the thread
@@ -215,8 +215,9 @@ class RangeRunner:
         return worked
 
     def _finish(self) -> None:
-        """Finish before the range is given back: hand over a list that waits for more, and save how far an idle range
-        is."""
+        """Finish before the range is given back: hand over an incomplete list, and save the
+        position of an idle range.
+        """
         state = self._state
         if state.abandoned or state.lost:
             return

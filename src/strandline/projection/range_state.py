@@ -1,7 +1,7 @@
-"""What a range that runs knows, and how it is saved: its claim, what is done, what is in batch, how far it has read.
+"""The state of a running range and how it is saved: its claim, its offsets, its batch, and how far it has read.
 
-Whatever goes wrong, what is not saved is forgotten, and the range reads on from its position: key rows tell what is
-done. So there is one way on after a failure, a lost answer and a restart: `ReadAgain`.
+After any failure the range forgets everything that is not saved and reads on from its position; key rows tell which
+events are done. So a failure, a lost answer and a restart are all handled the same way: `ReadAgain`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from strandline.sql.api import Transaction
 
 RELOAD_S: Final = 0.5
 Also = Callable[[Transaction], object]
-"""What else is done in a transaction that saves."""
+"""A further write in the transaction that saves."""
 _logger = logging.getLogger("strandline")
 
 
@@ -40,9 +40,9 @@ class Accepted(NamedTuple):
     row: QueryRow
     event: DeliveredEvent | None
     key_row: KeyRow | None
-    """What is saved of it; None for one that its key was past already."""
+    """The key row to save; None for an event that its key has passed already."""
     out_of_order: bool = False
-    """Whether it came out of the order of the query: that it is next says nothing of other keys."""
+    """Whether the event came out of the query's order. If so, earlier events of other keys may not be done."""
 
     @property
     def safe_position(self) -> int:
@@ -51,15 +51,15 @@ class Accepted(NamedTuple):
 
 
 class RangeGivenBack(Exception):
-    """The range is to be given back."""
+    """Raised to give the range back."""
 
 
 class ReadAgain(Exception):
-    """The events in batch are settled or undone: read on from the position."""
+    """Raised when the batch's events are settled or undone: the range reads on from its position."""
 
 
 class RangeFailed(Exception):
-    """The range cannot go on by itself."""
+    """Raised when the range cannot go on by itself."""
 
     def __init__(self, row: QueryRow | None, error: BaseException) -> None:
         super().__init__(row, error)
@@ -74,7 +74,7 @@ class RangeFailed(Exception):
         return orjson.dumps(said).decode()
 
     def told(self) -> str:
-        """Return the state as a person is told it."""
+        """Return the failure as text for people."""
         event = "" if self.row is None else f"{shown(self.row.key)} {self.row.seq_nr}: "
         return event + told(self.error)
 
@@ -92,15 +92,15 @@ class RangeState:
         self.asked: deque[SliceRequest] = deque()
         """What operators want, in order."""
         self.fed: FedRange | None = None
-        """What comes straight from the log, if anything does."""
+        """The events that come straight from the log; None without a live feed."""
         self.abandoned = False
-        """Whether its handler did not return: nothing that it does later counts."""
+        """Whether the range was given up because its handler did not return. Nothing that it does later counts."""
         self.lost = False
-        """Whether somebody else has it: what is in batch is not handed over any more."""
+        """Whether another host has the range. The batch is then not handed over any more."""
         self.offsets = RangeOffsets(claim.row.position, {}, self.settings.keys_in_memory_max)
         self.read_to: Place = end_of(claim.row.position)
         self.back_track_at: float | None = None
-        """Without the strandline: when what lies shortly behind is read again; None: before anything else."""
+        """Without the strandline: when recent events are read again; None: before anything else."""
         self.batch: list[Accepted] = []
         self.hand_since = 0.0
         self.saved_at = time.monotonic()
@@ -129,7 +129,7 @@ class RangeState:
 
     @property
     def interrupted(self) -> bool:
-        """Return whether something else comes before the next page."""
+        """Return whether a stop or a request comes before the next page."""
         return self.stop.is_set() or bool(self.asked)
 
     @property
@@ -144,7 +144,7 @@ class RangeState:
             raise LeaseLost("the lease was not renewed in time", code="lease_lost", hint="nothing is to be done")
 
     def wait(self, seconds: float) -> None:
-        """Wait, unless it is to stop: then `RangeGivenBack`."""
+        """Wait. Raises `RangeGivenBack` if the range is to stop."""
         if self.stop.wait(seconds):
             raise RangeGivenBack
 
@@ -166,7 +166,7 @@ class RangeState:
     def save(
         self, batch: Sequence[Accepted], position: int, *, rows: Sequence[KeyRow] = (), also: Also | None = None
     ) -> None:
-        """Save offsets alone: of what was handed over, and these rows."""
+        """Save the offsets of events that were handed over, and these rows, without a handler."""
         position = max(position, self.offsets.position)
         try:
             with self.store.database.write() as tx:
@@ -200,7 +200,7 @@ class RangeState:
         self.saved_at = time.monotonic()
 
     def resolve_in_doubt_commit(self, error: Unavailable) -> NoReturn:
-        """Wait until a commit that may have come through or not is over, and begin at what is saved."""
+        """Wait until a commit with unknown outcome is over, then begin at what is saved."""
         _logger.warning("%s: %s", self.projection.name, error)
         while True:
             if self.stop.is_set():
@@ -218,7 +218,7 @@ class RangeState:
 
     @property
     def unsaved(self) -> bool:
-        """Return whether it has come further than what is saved, with nothing in batch."""
+        """Return whether the batch is empty and the range has read beyond its saved position."""
         return self.reached > self.offsets.position
 
     def _counted(self, batch: Sequence[Accepted]) -> str:

@@ -25,14 +25,14 @@ from strandline.values.heads import SEQ_NR_MAX
 
 
 class Requests:
-    """Carries out what was asked of a range."""
+    """Carries out the operators' requests to a range."""
 
     def __init__(self, state: RangeState, delivery: Delivery, reader: RangeReader) -> None:
         self._state, self._delivery, self._reader, self._slices = state, delivery, reader, reader.slices
         self._verbs = {"unpark": self._unpark, "redeliver": self._redeliver, "skip": self._skip}
 
     def carry_out(self) -> None:
-        """Do all that is asked for; what was read ahead is judged again by what has changed."""
+        """Carry out all requests. Events that were read ahead are judged again, because requests change key rows."""
         state = self._state
         if not state.asked:
             return
@@ -55,9 +55,8 @@ class Requests:
     # ------------------------------------------------------------ parked keys
 
     def _unpark(self, request: SliceRequest) -> None:
-        """Hand over a key's journal from the event that waits on, in order; a new failure parks it again.
-
-        Until the last one is done the key stays parked: a host that goes on after a crash finds out where.
+        """Hand over a parked key's events in order, beginning with the one that waits; a new failure parks it again.
+        The key stays parked until the last one is done, so that after a crash a host knows where to go on.
         """
         state = self._state
         kept = state.saved_key_row(request.key)
@@ -84,7 +83,7 @@ class Requests:
             tx.execute("asked_done", (request.id,))
 
     def _check_next(self, row: QueryRow, last: Last) -> None:
-        """Raise `MissingEvent` if something lacks between the last event of a key that is done and this one."""
+        """Raise `MissingEvent` if events are missing between the last done event of a key and this one."""
         verdict = judge(candidate(row), last, way=Way.LOOK_BACK)
         if verdict is Acceptance.LOOK:
             verdict = judge(candidate(row), last, way=Way.LOOK_BACK, facts=self._slices.look(row))
@@ -94,7 +93,7 @@ class Requests:
             raise missing
 
     def _handed_again(self, each: Accepted) -> bool:
-        """Hand over one event of a key that was parked, its dead letter removed; whether it is done."""
+        """Hand over one event of a parked key and remove its dead letter; return whether the event is done."""
         attempts = 0
         while True:
             try:
@@ -135,14 +134,13 @@ class Requests:
             self._refuse(request, f"the handler failed: {why.type}: {why.message}")
 
     def _past(self, row: QueryRow) -> Accepted:
-        """Return an event that its key is past already."""
+        """Return an event, for hand-over, that its key has passed already."""
         return self._reader.accepted(row)._replace(key_row=None)
 
     def _judged(self, row: QueryRow) -> list[Accepted] | None:
-        """Return the events of a key to hand over for one that was put back; None while the key is parked.
-
-        There are none if it is done, and those that lack before it are among them. Where the key's row may have been
-        forgotten, none is written: it might stand behind what was done.
+        """Return the events of a key to hand over for an event that was put back; None while the key is parked. The
+        list is empty if the event is done, and includes the missing events before it. If the key's row may have been
+        forgotten, no row is written, because it might be behind what was done.
         """
         state = self._state
         state.offsets.forget(row.key)

@@ -66,7 +66,7 @@ class ProjectionSettings(SliceSettings):
 
     delivery: str = one_of("exactly_once", "exactly_once", "at_least_once")
     save_after: int = within(100, 1, 10_000)
-    """So many events at most are in one transaction, or are handed over before they are saved."""
+    """The most events in one transaction (exactly once), or between two saves (at least once)."""
     save_within_s: float = within(0.5, 0.001, 60)
     group_size: int = within(20, 1, 10_000)
     group_within_s: float = within(0.5, 0.001, 60)
@@ -79,11 +79,11 @@ class ProjectionSettings(SliceSettings):
     lease_s: float = within(30.0, 1, 3600)
     shutdown_grace_s: float = within(10.0, 0, 600)
     delete_after_s: float = within(86_400.0, 1, 10**9)
-    """Key rows are kept for as long behind the least position."""
+    """How far behind the least position key rows are kept."""
     delete_interval_s: float = within(3600.0, 1, 10**9)
     parked_keys_max: int = within(1000, 0, 10**6)
     isolation: str = one_of("repeatable_read", "read_committed", "repeatable_read", "serializable")
-    """Of a handler's transaction on PostgreSQL; SQLite has one writer at a time."""
+    """The isolation level of a handler's transaction on PostgreSQL. SQLite has one writer at a time."""
     start: str | int = judged("beginning", _start)
     offset_store: str | None = judged(None, _sql_url)
     feed: bool = False

@@ -19,6 +19,6 @@ def opened_source(store: Store, source: BySlices | ByTag, range_: Range) -> Slic
 
 
 def tag_of(text: str) -> ByTag | None:
-    """Return the tag of a source, as it was written down; None for one by slices."""
+    """Return the tag in a source's stored text; None for a source by slices."""
     kind, name, *_ = orjson.loads(text)
     return ByTag(name) if kind == "tag" else None

@@ -1,4 +1,4 @@
-"""Which events were put back behind a projection: a rebuild found that the store had lost their rows, and mended it.
+"""Finds events that were put back behind a projection: a rebuild of the store found that their rows were lost.
 
     list of `repaired` ──▶ of this source ──▶ its place was passed ──▶ not done, by the key row ──▶ stale
 
@@ -28,7 +28,7 @@ from strandline.values.keys import key_partition, slice_of
 
 AT_ONCE: Final = 500
 READ_MAX: Final = 100_000
-"""So many rows of the list are read for one answer."""
+"""The most rows of the list that are read for one answer."""
 NAMED_MAX: Final = 10
 
 
@@ -61,7 +61,7 @@ class Stale:
 
 
 def partitions_listed(store: Store) -> list[int]:
-    """Return the partitions of which any row was put back: mostly none, and one look for all projections."""
+    """Return the partitions that have rows on the list: usually none. One call serves all projections."""
     return [partition for partition in range(store.settings.partitions) if put_back(store, partition, limit=1)]
 
 
@@ -69,7 +69,7 @@ def stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow, partitions:
     """Return what makes a projection stale, by the lists of these partitions; None if nothing does."""
     try:
         return _stale_of(store, offsets, row, partitions) if partitions else None
-    except LeaseLost:  # it begins anew, and reads all in its place
+    except LeaseLost:  # it begins anew, so it reads all events in their places
         return None
 
 

@@ -71,7 +71,7 @@ class TagEvents(Slices):
             yield from map(TaggedRow.made, rows)
 
     def place_of(self, row: QueryRow) -> Place:
-        """Return where a row stands: what goes on behind it gives it back."""
+        """Return the place of a row, with which `rows` continues behind it."""
         return row.timestamp, tagged(row).seq_nr, row.key
 
     def look(self, row: QueryRow, line: Place | None = None) -> StoreFacts:
