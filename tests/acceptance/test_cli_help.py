@@ -19,6 +19,7 @@ ON_SPARK_OR_LONG = (
     "pipeline replay",
     "pipeline rebuild",
     "pipeline reconcile",
+    "pipeline export",
     "pipeline archive",
     "pipeline sweep",
     "backup",

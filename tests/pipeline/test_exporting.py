@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.acceptance.cli_call import call
 
 import strandline
 from strandline import Conflict, Event, InvalidInput, points
@@ -124,3 +125,16 @@ def test_of_two_runs_at_once_one_has_the_place(s: Strandline, url: str, spark: A
     assert sorted(each.name for each in copy.iterdir()) == ["_new-000002-d", "increment=000001"]
     kept = orjson.loads((copy / "increment=000001" / exporting.NOTE).read_bytes())
     assert ExportNote.from_json(orjson.dumps(kept).decode()) == note
+
+
+def test_the_command_says_what_it_wrote(
+    s: Strandline, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill(s, 0)
+    words = ("pipeline", "export", "copy", "--partition-by", "day", "--url", "sqlite:shop")
+    assert [call(*words).out for _ in range(2)] == [
+        f"20 events in file:{tmp_path}/copy/increment=000001\n",
+        f"nothing new for file:{tmp_path}/copy\n",
+    ]
+    assert found(spark, tmp_path / "copy") == recorded(s)
