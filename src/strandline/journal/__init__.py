@@ -1,1 +1,1 @@
-"""The Journal: append, read, delete, purge, mark, head, snapshots. It joins a log and a store, whatever they are."""
+"""The Journal: append, read, delete, purge, mark, head, snapshots. It works with any log and any store."""

@@ -1,4 +1,4 @@
-"""What a caller gives, turned into a draft for the log, or refused with a code, a field and what is allowed.
+"""Checks of a caller's input: it becomes a draft for the log, or is refused with a code, a field and what is allowed.
 
 Everything is checked here, before any back-end is asked, so the same input gets the same answer on every back-end. This
 is the hot path of an append: what repeats from call to call (keys, types, tags) is checked once and remembered.
@@ -38,7 +38,7 @@ TAG_BYTES_MAX: Final = 256
 MARK_ID_BYTES_MAX: Final = 128
 APPEND_ID_BYTES_MAX: Final = 256
 APPEND_ID_NAMESPACE: Final = UUID("4f6b1e0c-6c0e-5d0a-9d53-7b1f8f6a2c11")
-"""So an id that is any text, such as an Idempotency-Key, is the same UUID in every process and program."""
+"""With it an id that is any text, such as an Idempotency-Key, becomes the same UUID in every process and program."""
 LIMIT_MAX: Final = 1000
 APPENDS: Final = "(key, events) or (key, events, {options})"
 APPEND_OPTIONS: Final = ("expected", "first", "append_id", "expire_after", "headers", "numbers")
@@ -47,7 +47,7 @@ TAGS_ADVISED: Final = 10
 _TAG: Final = f"1 to {TAG_BYTES_MAX} bytes without control characters or white space at its ends"
 SEQ_NRS: Final = "seq_nr is 1..2^63-1"
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# What the bits of a UUID that say its version and its variant make of a random byte.
+# For each random byte, the byte with the bits of a UUID's version, and that with the bits of its variant.
 _VERSION: Final = bytes(byte & 0x0F | 0x40 for byte in range(256))
 _VARIANT: Final = bytes(byte & 0x3F | 0x80 for byte in range(256))
 IDS_AT_ONCE: Final = 256
@@ -57,7 +57,7 @@ _logger = logging.getLogger("strandline")
 
 
 def parse_key(key: object) -> tuple[Key, str, int]:
-    """Return a key as a caller gives it: itself, its written form, its slice."""
+    """Return the key that a caller gives, its written form, and its slice."""
     if type(key) is Key:
         written = f"{key.entity_type}|{key.entity_id}"
         return key, written, slice_of(written)
@@ -88,7 +88,7 @@ def writable_key(key: object) -> tuple[Key, str, int]:
 
 
 def entity_type(value: object) -> str:
-    """Return an entity type to look for."""
+    """Return the entity type that a caller looks for."""
     return Key(value, "-").entity_type  # type: ignore[arg-type]
 
 
@@ -108,7 +108,7 @@ def append_draft(
     headers: object = None,
     reserved: bool = False,
 ) -> tuple[Key, ActionDraft]:
-    """Return the key, and the draft of an append. `reserved`: by the parts of this system that own the reserved
+    """Return the key and the draft of an append. `reserved`: the caller is a part of this system that owns reserved
     types."""
     known, written, slice_ = parse_key(key) if reserved else writable_key(key)
     listed = _listed(events, settings.append_events_max)
@@ -175,7 +175,8 @@ def _one_of_many(one: object) -> tuple[object, object, dict[str, Any]]:
 def new_id() -> str:
     """Return a random UUID (version 4) as 32 hexadecimal digits.
 
-    The kernel is asked for many at once: each time other threads get the interpreter.
+    Random bytes for many ids come from one call of the kernel, because each call lets other threads have the
+    interpreter.
     """
     try:
         return _ids.pop()
@@ -190,7 +191,7 @@ def new_id() -> str:
 
 
 _ids: Final[list[str]] = []
-os.register_at_fork(after_in_child=_ids.clear)  # so that a child does not repeat its parent's
+os.register_at_fork(after_in_child=_ids.clear)  # so that a forked child does not repeat its parent's ids
 
 
 def _listed(events: object, most: int) -> list[Event] | tuple[Event, ...]:
@@ -225,7 +226,8 @@ def _encoded(
         if type(payload) is bytes:
             form, data = BYTES, payload
         elif reserved:
-            form, data = JSON, orjson.dumps(payload)  # whose it is has made sure that it can be kept
+            # The part of this system that owns the reserved type has made sure that its payload can be kept.
+            form, data = JSON, orjson.dumps(payload)
         else:
             form, data = _payload(payload, len(headers))
         if len(data) > event_bytes_max:
@@ -246,7 +248,8 @@ def _payload(payload: object, index: int) -> tuple[int, bytes]:
     try:
         return encode(payload)
     except InvalidInput:
-        return encode(payload, f"events[{index}].payload")  # again, to name the place: only a bad one pays for it
+        # Encoded again, to name the place in the payload: only a refused event costs this.
+        return encode(payload, f"events[{index}].payload")
 
 
 def _metadata(metadata: object, index: int, most: int) -> bytes:
@@ -262,7 +265,7 @@ def _metadata(metadata: object, index: int, most: int) -> bytes:
 def _type(type_: object, index: int) -> str:
     wrong = _type_wrong(type_) if type(type_) is str else "not text"
     if wrong and type(type_) is not str and isinstance(type_, str):
-        type_ = "".join((type_,))  # the text of a subclass, such as a member of an enumeration
+        type_ = "".join((type_,))  # the plain text of a value of a subclass, such as a member of an enumeration
         wrong = _type_wrong(type_)
     if wrong:
         raise _refused_append(
@@ -322,7 +325,7 @@ def _bad_tag(index: int, rule: str, tag: object) -> InvalidInput:
 
 
 def tag(value: object) -> str:
-    """Return a tag that is asked for; those that groups use may be, too."""
+    """Return the tag that a caller asks for. Tags that groups use are allowed, too."""
     rule = _tag_wrong(value, True) if isinstance(value, str) else "not text"
     if rule:
         raise invalid("invalid_tag", "tag", rule, allowed=f"text of {_TAG}", got=value, rule=rule, tag=value)
@@ -350,9 +353,8 @@ def _headers(headers: object) -> dict[str, str] | None:
 
 
 def id_of(field: str, given: object, *, code: str) -> str:
-    """Return the UUID that a caller names a call by, as hexadecimal digits.
-
-    Of text that is no UUID: `uuid5(APPEND_ID_NAMESPACE, text)`.
+    """Return the UUID that a caller gives a call, as hexadecimal digits. Text that is no UUID becomes
+    `uuid5(APPEND_ID_NAMESPACE, text)`.
     """
     if isinstance(given, UUID):
         return given.hex
@@ -409,7 +411,7 @@ def bounds(from_: object, to: object) -> tuple[int, int]:
 
 
 def limit(value: object, most: int = LIMIT_MAX) -> int:
-    """Return how many of something are asked for."""
+    """Return the limit that a caller gives."""
     if type(value) is not int or not 1 <= value <= most:
         allowed = "1..2^63-1, or None" if most == SEQ_NR_MAX else f"1..{most}"
         raise invalid("limit_range", "limit", "out of range", allowed=allowed, got=value)
@@ -439,7 +441,7 @@ def timeout_s(value: object) -> float:
 
 
 def state_bytes(state: object, most: int) -> tuple[int, bytes]:
-    """Return the form and the bytes of a snapshot's state: what a payload may be."""
+    """Return the form and the bytes of a snapshot's state, which may be whatever a payload may be."""
     form, data = encode(state, "state")
     if len(data) > most:
         raise _too_large("event_too_large", "state", len(data), most)

@@ -1,7 +1,7 @@
-"""Reading on in one journal, again and again: what is new costs something, what was read before does not.
+"""A cursor that reads on in one journal, again and again: new events cost something, those read before do not.
 
-Every read folds the log from where the pipeline has carried it. A follower remembers how far it has folded the log and
-what the key's state was there, and goes on from that place, as long as the log still has what comes after it.
+Every other read folds the log from the pointer on. A cursor remembers how far it has folded the log and what the key's
+state was there, and goes on from that place, as long as the log still has what comes after it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _FoldedHead(NamedTuple):
 
 
 class JournalCursor:
-    """A reader of one journal, which remembers where it is. Threads that use it at once may fold something twice."""
+    """A reader of one journal, which remembers where it is. Threads that share it may fold the same records twice."""
 
     def __init__(self, reader: JournalReader, key: str) -> None:
         self._reader, self._key = reader, key
@@ -40,11 +40,11 @@ class JournalCursor:
 
     @property
     def known(self) -> Head | None:
-        """The head, as it was when this was called last; None: not known."""
+        """The head that the last call of `head` returned; None: not known."""
         return None if self._place is None else self._place.head
 
     def head(self) -> Head | None:
-        """Return the head as `Journal.head` does. A read of events that came before it then reads all of them."""
+        """Return the head as `Journal.head` does. A later `read` of events that came before it reads all of them."""
         if self._read_on(SEQ_NR_MAX, 0) is not None and self._place is not None:
             return self._place.head
         made = self._reader.plan(self._key, values=False)
@@ -52,7 +52,7 @@ class JournalCursor:
         return made.head
 
     def _read_on(self, from_: int, limit: int) -> list[RecordedEvent] | None:
-        """Return the events that came since; None if that place does not do."""
+        """Return the events that came since the remembered place; None if the log cannot be read from there."""
         place, reader = self._place, self._reader
         if place is None or place.head.seq_nr >= from_:
             return None

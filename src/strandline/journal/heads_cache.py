@@ -1,17 +1,17 @@
 """The heads cache: what the log has beyond the pointers, by key, for a log that does not fold by itself.
 
 One thread follows all partitions from their pointers and keeps the headers of each key's actions: actions, not results.
-They are folded on the store's head when somebody asks. What this process itself has recorded it is told with the
-acknowledgement: while nobody else writes a partition, nobody waits for the thread. It never changes an answer: what it
-cannot say, because it is cold, late, full or failing, it leaves to the log itself.
+They are folded on the store's head when a caller asks. This process's own records enter the cache with their
+acknowledgement: while nobody else writes a partition, no caller waits for the thread. The cache never changes an
+answer: where it is cold, late, full or failing, the caller reads the log instead.
 
 Of each partition it knows
     position       every record below it was looked at
     kept keys      each with all its actions after some offset
     other keys     that they have no action after `absent_after`
     own            records of this process above the position: somebody else's lie between, and are on their way
-What the pointers have passed goes, but for those who still have to fold from an older pointer. It ends when nobody has
-asked for a while, and starts anew, cold, when somebody does.
+Actions that the pointers have passed are dropped, unless a caller still has to fold from an older pointer. The thread
+ends when no caller has asked for a while; the next caller starts a new, cold cache.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ POLL_S: Final = 0.1
 CUT_EVERY_S: Final = 0.5
 BACK_OFF_S: Final = 1.0
 BYTES_A_KEY: Final = 4096
-"""A partition keeps so many bytes for each key that it may keep."""
+"""How many bytes a partition may keep, for each key that it may keep."""
 SeenState = tuple[Pointer, State]
 _logger = logging.getLogger(__name__)
 
 
 class FoldedKey(NamedTuple):
-    """The fold of a key's actions but its Marks: first and last place, the last one's effect, the state."""
+    """The fold of a key's actions without its Marks: places of the first and last, effect of the last, state after
+    it."""
 
     first: Place | None
     last: Place | None
@@ -55,7 +56,7 @@ class FoldedKey(NamedTuple):
 
 
 class HeadsCache:
-    """Any number of threads may ask it."""
+    """The cache of one log and store. Any number of threads may use it."""
 
     def __init__(self, log: UnfoldedLog, store: Store, settings: Settings) -> None:
         self._log, self._store, self._settings = log, store, settings
@@ -81,13 +82,13 @@ class HeadsCache:
     def hold(self, key: str, partition: int, look: Callable[[], SeenState]) -> Hold | None:
         """Keep what comes after a pointer until the hold is released: the pointer, and the state taken with it.
 
-        If all that the key did since somebody looked is here, that look still holds, and nobody has to look again.
+        If the cache has all actions of the key since an earlier look at the store, that look still holds and is reused.
         """
         following = self._follow()
         return None if following is None else following.hold(key, partition, look)
 
     def holds(self, key: str, partition: int) -> bool:
-        """Return whether nobody has to look for `hold`."""
+        """Return whether `hold` would reuse an earlier look at the store."""
         following = self._follow()
         return following is not None and following.seen(key, partition) is not None
 
@@ -129,11 +130,11 @@ class Hold:
         return self._partition.known(key, self.pointer.offset, self.state, to)
 
     def when(self, offset: int, tell: Callable[[], None]) -> None:
-        """Tell when everything up to an offset was looked at, or nothing more comes."""
+        """Call `tell` once everything up to an offset was looked at, or nothing more comes."""
         self._partition.when(offset, tell)
 
     def release(self) -> None:
-        """Once."""
+        """Let the partition forget again. To be called once."""
         with self._partition.lock:
             held, offset = self._partition.held, self.pointer.offset
             held[offset] -= 1
@@ -231,7 +232,8 @@ class _FollowedLog:
                 partition.end()
 
     def _take(self, follower: Follower) -> None:
-        """Take what comes. While nobody waits for it, it is let come together: to be woken often costs the others."""
+        """Take the records that arrive. While no caller waits for them, several are taken together: each wake-up costs
+        other threads time."""
         wanted = self._wanted.wait(POLL_S)
         while pages := follower.poll(POLL_S if wanted else 0.0):
             for number, page in pages:
@@ -251,7 +253,8 @@ class _FollowedLog:
             return
         pointers = self._store.pointers()
         for pointer, oldest in zip(pointers, self._log.oldest(), strict=True):
-            if oldest > pointer.offset + 1:  # who asks the log is told what was lost: so must be who asks here
+            # A caller that reads the log gets an error for lost records: so must one that asks here.
+            if oldest > pointer.offset + 1:
                 raise trimmed(pointer.partition, pointer.offset, oldest)
             partition = self._partitions[pointer.partition]
             with partition.lock:
@@ -274,7 +277,7 @@ class _Actions:
         self.states: list[State] = []
 
     def cut(self, to: int) -> int:
-        """Forget what is up to `to`; how many bytes that were."""
+        """Forget the actions up to `to`; return how many bytes they took."""
         count = bisect_right(self.offsets, to)
         if not count:
             return 0
@@ -287,7 +290,7 @@ class _Actions:
         return size
 
     def fold(self, key: str, partition: int, state: State, count: int, rules: FoldRules) -> bool:
-        """Fold the first `count`; whether that could be done."""
+        """Fold the first `count` actions; return whether that could be done."""
         if state is not self.base and state != self.base:
             # Equal states stand for equal pasts: what was folded on one holds for the other, wherever the pointer is.
             if self.states:
@@ -318,7 +321,7 @@ class _Partition:
 
     def __init__(self, pointer: Pointer, after: list[int], wanted: Event, keys_max: int, rules: FoldRules) -> None:
         self.lock = Lock()
-        self.keys: dict[str, _Actions] = {}  # by their last action, oldest first
+        self.keys: dict[str, _Actions] = {}  # keys by their last action, oldest first
         self.held: Counter[int] = Counter()
         self._number, self._after, self._wanted = pointer.partition, after, wanted
         self._position, self._timestamp = pointer.offset + 1, pointer.timestamp
@@ -333,7 +336,7 @@ class _Partition:
         return bool(self._waiting)
 
     def add(self, page: RecordPage) -> None:
-        """Take what comes next, and wake who waited for it."""
+        """Add the next records, and wake the callers that waited for them."""
         with self.lock:
             for record in page.records:
                 if record.offset >= self._position:
@@ -345,7 +348,7 @@ class _Partition:
             tell()
 
     def add_own(self, record: Record) -> None:
-        """Take what this process has recorded: it is the next one, or kept until what lies before it has come."""
+        """Add a record of this process: it is the next one, or is kept until the records before it have come."""
         offset = record.offset
         with self.lock:
             if offset != self._position:
@@ -361,7 +364,7 @@ class _Partition:
             tell()
 
     def _go_on(self) -> None:
-        """Take those of our own that come next."""
+        """Add the kept records of this process that come next."""
         own = self._own
         if own:
             while (record := own.pop(self._position, None)) is not None:
@@ -402,7 +405,7 @@ class _Partition:
         self._free += sum(map(len, actions.headers))
 
     def when(self, to: int, tell: Callable[[], None]) -> None:
-        """Tell when everything up to `to` was looked at, or nothing more comes."""
+        """Call `tell` once everything up to `to` was looked at, or nothing more comes."""
         with self.lock:
             waits = self._position <= to and not self._ended
             if waits:
@@ -451,7 +454,7 @@ class _Partition:
         )
 
     def cut(self, pointer: int) -> None:
-        """Forget what the pointer has passed, and nobody holds."""
+        """Forget the actions that the pointer has passed and no hold keeps."""
         to = min(pointer, *self.held) if self.held else pointer
         gone = []
         for key, actions in self.keys.items():

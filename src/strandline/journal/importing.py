@@ -42,10 +42,10 @@ from strandline.values.keys import Key
 from strandline.values.payloads import BYTES, JSON
 
 PATIENCE_S: Final = 60.0
-"""So long an import goes on without a single event that is recorded."""
+"""How long an import goes on while not a single event is recorded."""
 WAIT_S, WAIT_MAX_S = 0.05, 2.0
 IDS_MAX: Final = 1_000_000
-"""So many ids are kept in memory; a key that had to make room is looked at again."""
+"""How many ids are kept in memory. A key that had to make room is looked up again."""
 
 
 class ImportedEvent(NamedTuple):
@@ -97,8 +97,8 @@ class Importer:
     def take(self, events: Iterable[ImportedEvent]) -> list[RefusedEvent]:
         """Record these events. Return the events that cannot be recorded; the others are then durable.
 
-        A retryable error is tried again, until nothing has been recorded for `PATIENCE_S`: then it is raised, and a
-        further call with the same events records what is missing.
+        After a retryable error it tries again, until nothing has been recorded for `PATIENCE_S`: then the error is
+        raised, and a further call with the same events records what is missing.
         """
         waiting: dict[str, deque[ImportedEvent]] = {}
         for event in events:
@@ -121,7 +121,7 @@ class Importer:
     # ------------------------------------------------------------ what goes next
 
     def _drafts(self, waiting: dict[str, deque[ImportedEvent]], refused: list[RefusedEvent]) -> list[ActionDraft]:
-        """Return the next drafts of each key that waits; what needs none is taken out."""
+        """Return the next drafts of each key that waits. Events that are recorded already leave the queues."""
         drafts: list[ActionDraft] = []
         for key in list(waiting):
             drafts += self._next_of(key, waiting[key], refused)
@@ -130,7 +130,7 @@ class Importer:
         return drafts
 
     def _next_of(self, key: str, queue: deque[ImportedEvent], refused: list[RefusedEvent]) -> list[ActionDraft]:
-        """Return the next drafts of a key, in their order, which are then the first of its queue."""
+        """Return the next drafts of a key, in order. Their events are then the first of the key's queue."""
         known = self._known.get(key)
         expected = 0 if known is None else known.last
         most = 1 if known is None or known.contested else self._ids_kept
@@ -174,7 +174,7 @@ class Importer:
     def _send(
         self, waiting: dict[str, deque[ImportedEvent]], drafts: Sequence[ActionDraft], refused: list[RefusedEvent]
     ) -> StrandlineError | None:
-        """Record drafts, and take out of the queues what is done. Returns the error that stopped it, if one did."""
+        """Record drafts, and remove from the queues what is done. Return the error that stopped it, if one did."""
         for commit in commits_of(drafts, self._settings):
             keys = dict.fromkeys(str(draft.action.key) for draft in commit)
             try:
@@ -199,7 +199,7 @@ class Importer:
         outcomes: Sequence[Recorded],
         refused: list[RefusedEvent],
     ) -> StrandlineError | None:
-        """Take the outcomes of a commit; returns an error that is not the fault of one event."""
+        """Take the outcomes of a commit; return an error that is not the fault of one event."""
         left: dict[str, list[ImportedEvent]] = {}
         unsure: set[str] = set()
         failed: StrandlineError | None = None
@@ -226,7 +226,8 @@ class Importer:
         return failed
 
     def _is_noted(self, key: str, action: Append, answer: Appended) -> bool:
-        """Note an event that is there now. False if others may be there as well that nobody here knows of."""
+        """Note an event that is recorded now. Return False if the key may have other events that this importer does not
+        know."""
         if answer.duplicate:
             self.counts.duplicates += 1
             return False
@@ -248,14 +249,14 @@ class Importer:
     # ------------------------------------------------------------ what is there
 
     def _look_again(self, key: str, queue: Sequence[ImportedEvent]) -> None:
-        """Find out where a key stands, and which ids it has."""
+        """Look up the last number of a key, and the append ids that it has."""
         was_known = key in self._known
         self._forget(key)
         reached("import.looked")
         head = self._journal.head(key)
         known = ImportedKey(0 if head is None else head.seq_nr)
         if head is not None:
-            if len(head.given) >= self._ids_kept:  # it may have forgotten older ones
+            if len(head.given) >= self._ids_kept:  # the head may have forgotten older ids
                 known.digests.update(_digests(self._journal.read(key, to=head.seq_nr)))
             known.digests.update({each.append_id: each.digest for each in head.given})
         if was_known and queue:  # else it was another attempt at the same events
@@ -284,7 +285,7 @@ def _digests(events: Iterator[RecordedEvent]) -> Iterator[tuple[str, str]]:
     for append_id, group in groupby(events, key=lambda event: event.append_id):
         listed = list(group)
         if any(event.damaged for event in listed):
-            yield append_id.hex, ""  # an event of this id is there; which one, nobody can say
+            yield append_id.hex, ""  # an event of this id is there, but its content cannot be told
             continue
         headers = [(event.type, event.tags) for event in listed]
         contents = []

@@ -2,8 +2,8 @@
 
 Appends, deletes, purges and marks are actions: they go through the group commit into the log and are answered when they
 are durable. Where the log does not fold by itself, the `judge` records them and finds out what became of them. Reads,
-heads and snapshots join the log's unreplicated tail with the store. Appends need the log alone (there: plain ones),
-everything else both. A Journal may be used by any number of threads, never in a forked child.
+heads and snapshots join the log's unreplicated tail with the store. Appends need the log alone (where it does not fold:
+plain ones), everything else needs both. A Journal may be used by any number of threads, never in a forked child.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class Journal(ClosedAtEnd):
         `expected`: only if the head's seq_nr is this (0: no journal yet), else `SeqNrConflict.expected`. `first`: the
         number of the first event, above all given so far. `append_id`: a UUID, or any text (an Idempotency-Key); the
         same append again gets the first answer, as long as it is one of the key's last `append_ids_kept` appends with
-        an id (32, fixed at creation). An older one is taken for a new append: give `expected` too, which guards however
-        late it comes. `expire_after`:
-        the journal is purged so long after its last append (None: never; left out: as before). `headers`: text to text,
-        for the whole append. `numbers`: whether to wait for the numbers where the log does not give them itself.
+        an id (32, fixed at creation). A repeat that comes later is taken for a new append: give `expected`, too, which
+        guards against any late repeat. `expire_after`: the journal is purged so long after its last append (None:
+        never; left out: as before). `headers`: text to text, for the whole append. `numbers`: whether to wait for the
+        numbers where the log does not give them itself.
 
             journal.append("order|42", [Event("Placed", {"total": 12})], expected=0)
         """
@@ -118,9 +118,8 @@ class Journal(ClosedAtEnd):
         headers: dict[str, str] | None = None,
         numbers: bool = True,
     ) -> Future[Appended]:
-        """Begin an append, and do not wait. Bad input and a full queue are refused at once, the rest by the future.
-
-        Appends of one thread to one key keep their order. What is under way cannot be cancelled.
+        """Begin an append, and do not wait. Bad input and a full queue are refused at once; the future raises all other
+        errors. Appends of one thread to one key keep their order. An append that is under way cannot be cancelled.
         """
         known, draft = self._append_draft(key, events, expected, first, append_id, expire_after, headers)
         return self._sent(known, draft, numbers, append_id)
@@ -134,7 +133,7 @@ class Journal(ClosedAtEnd):
         append_id: Any = None,
         expire_after: timedelta | Keep | None = KEEP,
     ) -> verdict.Noted:
-        """Append for parts of this system, to entity types that are theirs; with any number of events."""
+        """Append any number of events for a part of this system, to one of its reserved entity types."""
         self._check()
         known, draft = checks.append_draft(
             self._unbounded,
@@ -149,7 +148,8 @@ class Journal(ClosedAtEnd):
         return verdict.noted(known, draft, self._committed(draft), append_id)
 
     def delete_reserved(self, key: Key | str, *, to: int, head: Head | None = None) -> None:
-        """Remove events up to `to` of such a key; nothing happens if it has no journal. `head`: one of its own life."""
+        """Remove events up to `to` of a key of a reserved type, if it has a journal. `head`: a head of the key's
+        present life."""
         self._check()
         _, written, slice_ = checks.parse_key(key)
         head = head or self._reader.head(written)
@@ -165,12 +165,13 @@ class Journal(ClosedAtEnd):
         return self._judge.submit(draft, outcome, numbers=numbers)
 
     def append_many(self, appends: Iterable[tuple[Any, ...] | list[Any]]) -> list[Appended | StrandlineError]:
-        """Record many appends, of any keys, in few commits. Each stands for itself.
+        """Record many appends, of any keys, in few commits. Each succeeds or fails by itself.
 
         Each is (key, events) or (key, events, {options}), the options being those of `append`. The list that is
-        returned has, in the same order, the answer of each, or the exception that `append` would have raised: that one
-        is an item and not raised, so look at each. Bad input in one is raised, with its `index`, before anything is
-        written. Where a commit fails, as the log is away, the appends after it are not tried and say so ("no").
+        returned has, in the same order, the answer of each, or the exception that `append` would have raised. Such an
+        exception is an item of the list and not raised, so look at each item. Bad input in one append is raised, with
+        its `index`, before anything is written. Where a commit fails, for example because the log is away, the appends
+        after it are not tried: their errors have `applied="no"`.
 
             for answer in journal.append_many([("order|1", [placed]), ("order|2", [paid], {"expected": 3})]):
                 if isinstance(answer, StrandlineError): ...   # that append failed, whatever became of the others
@@ -245,7 +246,7 @@ class Journal(ClosedAtEnd):
         return verdict.deleted(draft, self._committed(draft))
 
     def purge(self, key: Key | str) -> Purged:
-        """Remove the whole journal: events, head, snapshots. Twice is harmless."""
+        """Remove the whole journal: events, head, snapshots. A second call changes nothing."""
         self._check()
         _, written, slice_ = checks.writable_key(key)
         draft = self._draft(Purge(written), slice_)
@@ -260,7 +261,7 @@ class Journal(ClosedAtEnd):
         return verdict.marked(named, draft, self._committed(draft, False))
 
     def record(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
-        """Record drafts of other parts of this system, and say what became of each."""
+        """Record drafts of other parts of this system, and return the outcome of each."""
         self._check()
         if self._judge is None:
             return [self._whole(*one) for one in zip(drafts, self._log.append(drafts), strict=True)]
@@ -276,7 +277,8 @@ class Journal(ClosedAtEnd):
         return self._whole(draft, self._committer.append(draft, self._settings.append_timeout_s))
 
     def _whole(self, draft: ActionDraft, recorded: Recorded) -> Recorded:
-        """Return a draft's result. Where the log's head is damaged, record it with one from store and tail."""
+        """Return a draft's result. Where the log's head is damaged, record the draft with a head from store and
+        tail."""
         if not recorded.head_damaged or draft.action.key is None:
             return recorded
         key = draft.action.key
@@ -303,12 +305,13 @@ class Journal(ClosedAtEnd):
     ) -> Iterator[RecordedEvent]:
         """Return the events of a key in order, `to` included; empty for an unknown, purged or wholly deleted one.
 
-        `limit`: at most so many. `backwards`: from the last to the first; so `read(key, backwards=True, limit=1)` gives
-        the last event. Neither reads more of a long journal than it gives.
+        `limit`: at most this many events. `backwards`: from the last to the first; so `read(key, backwards=True,
+        limit=1)` gives the last event. With either of them, a read of a long journal fetches no more events than it
+        returns.
 
-        Arguments are checked at the call. What the read shows is decided when its first event is asked for: all that
-        was acknowledged before, nothing that was deleted before. `ReadConflict.journal_changed` if the journal is
-        deleted or purged under it: read again.
+        Arguments are checked at the call. What the read shows is decided when its first event is asked for: all events
+        acknowledged by then, except those deleted by then. `ReadConflict.journal_changed` if the journal is deleted or
+        purged under it: read again.
         """
         self._check()
         _, written, _ = checks.parse_key(key)
@@ -319,7 +322,7 @@ class Journal(ClosedAtEnd):
         return self._reader.read(written, first, last, limit=most, backwards=backwards)
 
     def follower(self, key: Key | str) -> JournalCursor:
-        """Return a cursor, for parts of this system that read on in one journal all the time."""
+        """Return a cursor for parts of this system that read on in one journal again and again."""
         self._check()
         return JournalCursor(self._reader, checks.parse_key(key)[1])
 
@@ -358,7 +361,7 @@ class Journal(ClosedAtEnd):
         if not isinstance(place, (Appended, Deleted, Purged, Marked)):
             allowed = "what append, delete, purge or mark returned"
             raise invalid("offset_foreign", "place", "not a place", allowed=allowed, got=place)
-        if place.offset < self._store.settings.log_starts:  # of a log before this one: all of it was carried
+        if place.offset < self._store.settings.log_starts:  # a place in an earlier log, all of which was carried
             return
         if place.partition >= self._log.partitions or place.offset > self._log.newest()[place.partition]:
             got = f"partition {place.partition}, offset {place.offset}"
@@ -382,7 +385,8 @@ class Journal(ClosedAtEnd):
     # ------------------------------------------------------------ snapshots
 
     def save_snapshot(self, key: Key | str, seq_nr: int, state: Any, *, life: int | None = None) -> None:
-        """Save what the events up to `seq_nr` come to, straight into the store; again at the same seq_nr replaces it.
+        """Save the state after the events up to `seq_nr`, directly in the store. A second one at the same seq_nr
+        replaces it.
 
         `state` is a JSON value or bytes. `life`, if given, must be the journal's own: else `Conflict.life_ended`.
         """
@@ -426,7 +430,7 @@ class Journal(ClosedAtEnd):
         return [Snapshot(known, head.life, seq_nr, timestamp, None) for seq_nr, timestamp, _ in rows]
 
     def delete_snapshots(self, key: Key | str, *, to: int | None = None) -> int:
-        """Remove the snapshots of the key's life up to `to`; how many went."""
+        """Remove the snapshots of the key's life up to `to`; return how many were removed."""
         self._check()
         _, written, _ = checks.writable_key(key)
         most = SEQ_NR_MAX if to is None else checks.seq_nr(to, "to")
@@ -434,7 +438,7 @@ class Journal(ClosedAtEnd):
         return 0 if head is None else self._store.remove(written, head.life, to=most)
 
     def recover(self, key: Key | str) -> Recovery:
-        """Return the newest snapshot that no delete has passed, and the events after it: both of one moment.
+        """Return the newest snapshot that no delete has passed, and the events after it, both as of one moment.
 
             state = recovery.snapshot.state if recovery.snapshot else {}
             for event in recovery.events: ...
@@ -450,9 +454,9 @@ class Journal(ClosedAtEnd):
             head = plan.head
             if head is None:
                 return Recovery(None, iter(()))
-            # Snapshots are not in the log. Since the plan one may have been saved that is above its end, the events
-            # up to there been deleted, and the older ones dropped: then another plan is needed. Where none is found,
-            # events that were deleted may be in one that was dropped for a newer one; the next plan tells.
+            # Snapshots are not in the log. After this plan was made, a snapshot above the plan's end may have been
+            # saved, the events up to it deleted, and older snapshots dropped: then a new plan is needed. So it is if no
+            # snapshot is found: deleted events may have been in one that was dropped for a newer one.
             moment = head.life, head.delete_to
             snapshot = self._loaded(written, head.life, max(1, head.delete_to), SEQ_NR_MAX)
             if snapshot is not None and snapshot.seq_nr <= head.seq_nr:
@@ -480,7 +484,7 @@ class Journal(ClosedAtEnd):
             self._closed = True
             try:
                 self._committer.close()
-            finally:  # an interrupt, too, leaves none of them open
+            finally:  # everything is closed even if one close is interrupted
                 if self._judge is not None:
                     self._judge.close()
                 if self._heads is not None:
@@ -503,5 +507,5 @@ def _snapshot_seq_nr(seq_nr: object, allowed: str) -> InvalidInput:
 
 
 def _ends_all(outcome: object) -> bool:
-    """Return whether what became of one append tells that the next one need not be tried."""
+    """Return whether the outcome of one append says that the next one need not be tried."""
     return isinstance(outcome, Unavailable) or (isinstance(outcome, InvalidInput) and outcome.code == "closed")

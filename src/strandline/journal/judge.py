@@ -1,4 +1,4 @@
-"""Recording where the log does not fold by itself, and finding out what became of it.
+"""Records drafts in a log that does not fold by itself, and finds out their verdicts.
 
     look at pointer and head ──▶ send ──▶ acknowledged at o ──▶ fold (pointer, o] on that head ──▶ verdict
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 PATIENCE_LEAST_S: Final = 0.01
 NOTHING_SEEN: Final[Mapping[str, SeenState | Unavailable]] = {}
 THREADS: Final = 4
-"""Threads that wait for the verdicts of appends that nobody waits for."""
+"""How many threads wait for the verdicts of appends whose callers do not wait."""
 
 
 class _WakeQueue:
@@ -49,10 +49,10 @@ class _WakeQueue:
     def __init__(self) -> None:
         self._lock = Lock()
         self._waiting: deque[_PendingDraft] = deque()
-        self._busy = False  # somebody was woken and has not passed it on
+        self._busy = False  # a caller was woken and has not woken the next one yet
 
     def wake(self, call: _PendingDraft) -> None:
-        """Wake who waits for a call, or let it stand in the row."""
+        """Wake the caller of a call, or queue the call while another caller is being woken."""
         with self._lock:
             if call.gone:
                 return
@@ -63,7 +63,7 @@ class _WakeQueue:
             call.woken.release()
 
     def pass_on(self) -> None:
-        """Wake the next call: somebody was woken and goes on."""
+        """Wake the caller of the next call. A caller that was woken calls this."""
         with self._lock:
             while self._waiting:
                 call = self._waiting.popleft()
@@ -73,23 +73,23 @@ class _WakeQueue:
             self._busy = False
 
     def enter(self, call: _PendingDraft) -> bool:
-        """Let somebody wait for this call again; False if it was answered meanwhile, and will not be woken."""
+        """Note that a caller waits for this call again; False if the call was answered meanwhile and wakes nobody."""
         with self._lock:
             call.gone = call.gone and call.is_answered
             return not call.gone
 
     def leave(self, call: _PendingDraft) -> bool:
-        """Take a call out of the queue. Return whether it was woken before that."""
+        """Take a call out of the queue. Return whether its caller was woken before that."""
         with self._lock:
             call.gone = not call.woken.acquire(blocking=False)
             return not call.gone
 
 
 class _PendingDraft:
-    """A draft on its way: what was seen before it, what came of it.
+    """A draft on its way: the pointer and head before it, and the log's answer.
 
     The caller is woken once: for a verdict when the heads cache has seen the action too, else when the log has
-    answered. Where callers wake each other in a queue, the queue does it.
+    answered. Where callers wake each other, the queue wakes it.
     """
 
     __slots__ = ("deadline", "error", "gone", "hold", "recorded", "row", "seen", "woken")
@@ -130,7 +130,7 @@ class _PendingDraft:
         return cast(Recorded, self.recorded)
 
     def wait(self, deadline: float) -> bool:
-        """Wait to be woken; False if that does not come in time. May be called again."""
+        """Wait to be woken; False if that does not happen in time. May be called again."""
         row = self.row
         if row is None:
             return self.woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
@@ -159,8 +159,8 @@ class Judge:
         self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
         self._changed = Condition(self._lock)
         self._pending = 0
-        self._answered: deque[Callable[[], None]] = deque()  # what settles futures that the log has answered
-        self._settling = 0  # threads that do it
+        self._answered: deque[Callable[[], None]] = deque()  # calls that settle futures which the log has answered
+        self._settling = 0  # the threads that settle them
 
     def append(self, draft: ActionDraft, *, numbers: bool = True) -> Recorded:
         """Record a draft; returns when it is durable, with its verdict if that is wanted and comes in time."""
@@ -173,7 +173,7 @@ class Judge:
             call.release()
 
     def append_all(self, drafts: Sequence[ActionDraft], numbers: Sequence[bool]) -> list[Recorded | BaseException]:
-        """Record drafts, all on their way before the first is waited for; what each is answered, or its error."""
+        """Record drafts: send all before waiting for the first. Return the answer of each, or its error."""
         sent: list[_PendingDraft | StrandlineError] = []
         answers: list[Recorded | BaseException] = []
         looks = self._looks(drafts, numbers)
@@ -215,7 +215,7 @@ class Judge:
 
         def answered(recorded: Recorded | None, error: StrandlineError | None) -> None:
             call.answered(recorded, error)
-            # An acknowledgement that no verdict follows holds up nobody: one thread tells them all.
+            # An acknowledgement without a verdict needs no wait, so one thread resolves all such futures.
             self._settle_soon(settle, THREADS if call.seen is not None else 1)
 
         with self._lock:
@@ -230,7 +230,8 @@ class Judge:
         return future
 
     def _settle_soon(self, settle: Callable[[], None], threads: int) -> None:
-        """Have a thread of our own do it, not the log's: what follows a future may take long, or append and wait."""
+        """Have a thread of the judge settle it, not the log's: a callback of a future may be slow, or append and
+        wait."""
         with self._lock:
             self._answered.append(settle)
             if self._settling >= threads:
@@ -241,14 +242,15 @@ class Judge:
             self._pool.submit(self._settle)
 
     def _settle(self) -> None:
-        """Settle what was answered, as long as there is something."""
+        """Settle answered futures until there are none."""
         while True:
             with self._lock:
                 if not self._answered:
                     self._settling -= 1
                     return
                 settle = self._answered.popleft()
-            with suppress(BaseException):  # of a callback, SystemExit too: the next one is told all the same
+            # Whatever a callback raises, even SystemExit: the next future is resolved all the same.
+            with suppress(BaseException):
                 settle()
             del settle
             with self._lock:
@@ -267,7 +269,7 @@ class Judge:
     # ------------------------------------------------------------ before and after
 
     def _looks(self, drafts: Sequence[ActionDraft], numbers: Sequence[bool]) -> Mapping[str, SeenState | Unavailable]:
-        """Look up, in one request, all keys that have to be."""
+        """Look up in one request all keys that need a lookup."""
         keys = {
             key: draft.partition
             for draft, wanted in zip(drafts, numbers, strict=True)
@@ -281,12 +283,12 @@ class Judge:
         except Unavailable as error:
             return dict.fromkeys(keys, error)
         except StrandlineError:
-            return {}  # it may be one key's: each is looked up by itself
+            return {}  # one key may be the cause: each is then looked up by itself
 
     def _sent(
         self, draft: ActionDraft, numbers: bool, looks: Mapping[str, SeenState | Unavailable]
     ) -> _PendingDraft | StrandlineError:
-        """Return a call on its way, or why it is not."""
+        """Return a call on its way, or the error that prevented it."""
         try:
             call = self._call(draft, numbers, looks)
         except StrandlineError as error:
@@ -303,7 +305,7 @@ class Judge:
     def _call(
         self, draft: ActionDraft, numbers: bool, looks: Mapping[str, SeenState | Unavailable] = NOTHING_SEEN
     ) -> _PendingDraft:
-        """Return a call with pointer and head, if a verdict is wanted. A plain append needs the log alone."""
+        """Return a call, with pointer and head if a verdict is wanted. A plain append needs the log alone."""
         call = _PendingDraft(time.monotonic() + self._settings.append_timeout_s)
         key, partition = _judged_key(draft, numbers), draft.partition
         if key is None:
@@ -325,7 +327,7 @@ class Judge:
         return call
 
     def _acknowledged(self, call: _PendingDraft) -> Recorded:
-        """Wait for the brokers' answer, and for the heads cache to have come there, which is the next thing wanted."""
+        """Wait for the brokers' answer, and for the heads cache to reach it, which the verdict needs next."""
         patience_s = max(self._settings.heads_cache_wait_s, PATIENCE_LEAST_S)
         while not call.wait(min(call.deadline, time.monotonic() + patience_s)) and not call.is_answered:
             if time.monotonic() >= call.deadline:

@@ -1,4 +1,4 @@
-"""The read plan: what a key's journal is, and where its events are to be had. Pure: values in, values out.
+"""The read plan: which events a key's journal has, and where they are read from. Pure: values in, values out.
 
     mark m        where the log ended when the read began
     pointer p     how far the store is;  h  the store's state of the key, taken after p
@@ -36,7 +36,7 @@ class ReadPlan(NamedTuple):
     start: int
     end: int
     state: State
-    """The state that `head` is of."""
+    """The state that `head` is part of."""
 
     def narrowed(self, from_: int) -> ReadPlan:
         """Return the plan for a part of the read."""
@@ -57,9 +57,10 @@ def plan(
 
 
 def chained_down(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:
-    """Follow the chain from `wanted` down through rows, the last one first: how many it has, and the next number.
+    """Follow the chain from `wanted` down through rows, the last one first: return its length in them, and the next
+    number.
 
-    An event names the one before it. So where nothing above is known, `wanted` is only the most that may be there.
+    Each event names the one before it. Where no event above is known, `wanted` is only an upper bound.
     """
     count = 0
     for seq_nr, prev, _, _ in rows:
@@ -71,7 +72,7 @@ def chained_down(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int
 
 
 def chained(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:
-    """Return the number wanted after these rows, and that of an event which the chain names and which is not here, or
+    """Return the number wanted after these rows, and the number of an event that the chain names but is missing, or
     0."""
     for seq_nr, prev, _, _ in rows:
         if not prev < wanted <= seq_nr:

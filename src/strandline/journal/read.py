@@ -36,7 +36,7 @@ from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import key_partition
 
 STORE_PAGE_BYTES: Final = 8 * 2**20
-"""A page of large events ends here."""
+"""About how many bytes of bodies a page of large events has."""
 PLANS_MAX: Final = 100
 """How often a read starts anew or goes on elsewhere because the journal changed under it."""
 UNEXPLAINED_MAX: Final = 3
@@ -44,7 +44,7 @@ UNEXPLAINED_MAX: Final = 3
 
 
 class Marking:
-    """A Mark on its way to the end of a log that cannot say where it ends."""
+    """A Mark that was sent to find the end of a log that cannot say where it ends."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -57,12 +57,12 @@ class Marking:
         if recorded is not None and recorded.place is not None:
             self._offset = recorded.place.offset
         if error is not None:
-            error.applied = "no"  # a Mark that may be there changes nothing
+            error.applied = "no"  # whether the Mark was recorded does not matter: it changes nothing
         self._error = error
         self._told.set()
 
     def offset(self) -> int:
-        """Wait for its place; `Unavailable` if it gets none."""
+        """Wait for the Mark's offset; `Unavailable` if it gets none."""
         self._told.wait(self._timeout_s)
         if self._offset is None:
             late = f"the log did not take a Mark within {self._timeout_s:g} s"
@@ -93,8 +93,7 @@ class JournalReader:
             return ended_at()
 
     def _looked(self, key: str, partition: int, mark: int | None) -> tuple[int, Pointer, State]:
-        """Return the mark, and what the store has of the key. The log is asked for the one while the store says the
-        other."""
+        """Return the mark, and what the store has of the key. Log and store are asked at the same time."""
         if mark is not None:
             return mark, *look_at(self.store, key, partition)
         with self._ask_newest(key, partition) as ended_at:
@@ -111,9 +110,8 @@ class JournalReader:
         values: bool = True,
         last: int = 0,
     ) -> ReadPlan:
-        """Search the tail and say where the events are. Without `values` the plan is good for its head alone.
-
-        `last`: it is for who goes backwards, and wants at most so many.
+        """Search the tail and say where the events are. Without `values` only the head of the plan is of use. `last`:
+        the plan is for a backwards read of at most this many events.
         """
         partition = key_partition(key, self.log.partitions)
         earliest = -1
@@ -130,7 +128,8 @@ class JournalReader:
                     return plan(key, partition, mark, state, None, from_=from_, to=to)
                 if not values:
                     return plan(key, partition, mark, state, self._tail(key, known.state, 1, 0, 0), from_=from_, to=to)
-                # What lies before the key's first action is of no interest; its timestamp follows from its own.
+                # Records before the key's first action do not matter. Its timestamp is known, so the search begins just
+                # before it.
                 start = PartitionCursor(self.log, partition, known.first.offset - 1, known.first.timestamp - 1)
                 end = known.last.offset
             try:
@@ -152,7 +151,7 @@ class JournalReader:
         return KeyTail(key, state, self.rules, from_=from_, to=to, bytes_max=bytes_max)
 
     def search(self, tail: KeyTail, cursor: PartitionCursor, mark: int, *, values: bool = True) -> None:
-        """Show a tail the records up to `mark`."""
+        """Add the records up to `mark` to a tail."""
         limit, key = self.settings.read_page, tail.key
         while (after := cursor.offset) < mark:
             tail.add(cursor.read(to=mark, limit=limit, bytes_max=PAGE_BYTES, key=key, values=values))
@@ -164,7 +163,7 @@ class JournalReader:
         return self.plan(key, values=False).head
 
     def state(self, key: str) -> State:
-        """Return a key's state as a log would have folded it: a head, or what is left of a purged key."""
+        """Return a key's state as a log would have folded it: a head, or the ended life of a purged key."""
         return self.plan(key, values=False).state
 
     def read(
@@ -180,7 +179,7 @@ class JournalReader:
         return chain.from_iterable(pages())
 
     def events_after(self, made: ReadPlan, seq_nr: int) -> Iterator[RecordedEvent]:
-        """Return the events of a plan after that number, to go with a state that the caller has.
+        """Return the events of a plan after a number, for a caller that has the state up to that number.
 
         They are of the plan's life and nothing is missing, however late they are asked for: `ReadConflict` if not.
         """
@@ -192,7 +191,7 @@ class Reading:
     out.
 
     With `cut` it is a replay: the journal up to that offset and no further, less what was removed meanwhile. `given`:
-    the caller has something of this plan already, so that no other may take its place.
+    the caller has used part of this plan already, so that no new plan may replace it.
     """
 
     def __init__(
@@ -218,7 +217,7 @@ class Reading:
         return chain.from_iterable(self.pages())
 
     def pages(self) -> Iterator[Iterable[RecordedEvent]]:
-        """Yield the events by pages: a generator that yields one by one costs half as much as making the events."""
+        """Yield the events by pages: to yield each event would cost half as much again as making it."""
         while self._left and self._wanted <= self._plan.end:
             made = self._plan
             yield from self._from_store()
@@ -230,7 +229,8 @@ class Reading:
     def _from_store(self) -> Iterator[Iterable[RecordedEvent]]:
         key, _, _, _, stored, _, _, end, _ = self._plan
         while stored is not None and self._left and self._wanted <= min(end, stored.seq_nr):
-            # In a gap, or where one is missing, the page goes beyond the end: what stands there tells which it is.
+            # In a gap, or where an event is missing, the page goes beyond the end: the event there tells which of the
+            # two it is.
             limit = min(self._reader.settings.read_page, end - self._wanted + 1, self._left)
             life = life_of(key, stored.life)
             rows, more = page_of_life(
@@ -256,7 +256,7 @@ class Reading:
                 return
 
     def _count(self, handed_out: Sized, wanted: int) -> None:
-        """Count these as handed out; then that number is wanted."""
+        """Count these events as handed out, and set the next number that is wanted."""
         self._wanted, self._left = wanted, self._left - len(handed_out)
         self._given = self._given or len(handed_out) > 0
 
@@ -269,7 +269,7 @@ class Reading:
             yield from self._from_log(*tail.resume)
 
     def _wanted_of(self, tail: KeyTail) -> list[TailEvent]:
-        """Return the events of a tail that are still wanted; they count as handed out then."""
+        """Return the events of a tail that are still wanted, and count them as handed out."""
         events, tail.events = tail.events, []
         if events and events[0].seq_nr < self._wanted:
             events = [event for event in events if event.seq_nr >= self._wanted]
@@ -300,7 +300,7 @@ class Reading:
             if self._wanted > end or not self._left:
                 return
         reached("read.tail_read_twice")
-        if state != head:  # else all was there, and the end asked for is in a gap
+        if state != head:  # else no event is missing, and the end asked for is in a gap
             self._look_again()
 
     def _look_again(self, missing: int = 0) -> None:
@@ -333,19 +333,19 @@ class Reading:
         return self._reader.plan(made.key, from_=from_, to=to, mark=made.mark)
 
     def _first_of(self, made: ReadPlan) -> int:
-        """Return which number of a plan comes first."""
+        """Return the number that a plan's first event has."""
         return made.start
 
     def _least_wanted(self) -> int:
-        """Return the least number that is still to come: a delete up to there takes something away."""
+        """Return the least number that is still to come: a delete up to it removes an event that this read wants."""
         return self._wanted
 
 
 class BackwardReading(Reading):
     """Reads from the last event to the first: the tail, then the store.
 
-    Each event names the one before it, so the chain says exactly which comes next. Only where `to` may be in a gap, or
-    where an operator skipped what was named, the event above is looked at.
+    Each event names the one before it, so the chain says exactly which comes next. The event above is looked at only
+    where `to` may be in a gap, or where an operator skipped the named event.
     """
 
     def pages(self) -> Iterator[Iterable[RecordedEvent]]:
@@ -428,7 +428,7 @@ class BackwardReading(Reading):
                 yield map(RecordedEvent, repeat(life), rows)
 
     def _named(self, key: str, stored: Head) -> int:
-        """Return which event is the last one up to the number that is wanted, as the one above it says, or the head."""
+        """Return the number of the last event up to the wanted number, as the event above or the head names it."""
         wanted = self._wanted
         reached("read.backwards_in_a_gap")
         if wanted < stored.prev:
@@ -449,10 +449,10 @@ class BackwardReading(Reading):
 
 
 def log_offset_of(body: bytes) -> int:
-    """Return where an event is from; -1 if its body cannot say."""
+    """Return the log offset of an event; -1 if its body cannot say."""
     try:
         return parts_of(body).log_offset
-    except (TypeError, struct.error):  # a damaged row: nobody can say any more, and it is shown as damaged
+    except (TypeError, struct.error):  # a damaged row: its offset is lost, and it is shown as damaged
         return -1
 
 

@@ -1,7 +1,7 @@
 """Replay: the events of a partition by time, up to a cut. Store and tail are joined by the rule of a read.
 
     p, cut        the partition's pointer; the newest offset when the replay was planned
-    (p, cut]      the tail: read once, and put aside by slices, in memory or in files where it is large
+    (p, cut] the tail: read once, and set aside by slices, in memory or in files where it is large
     q             the pointer once the store was asked for the states of the tail's keys: the pipeline may have moved
     up to q       rows of the store by time, less those that a Delete or Purge of the tail takes away
     above q       what the tail appended, folded on those states
@@ -69,8 +69,8 @@ class Wanted(NamedTuple):
 def replay_partition(
     log: Log, store: Store, settings: Settings, wanted: Wanted, *, tail: bool = True, archive: bool = True
 ) -> Iterator[list[EventRow]]:
-    """Return pages of events by time. Without `tail` only what the store and its archive have by then, without
-    `archive` only what the store itself has."""
+    """Return pages of events by time. Without `tail` only events of the store and its archive, without `archive` only
+    events of the store itself."""
     replay = Replay(JournalReader(log, store, settings), store, wanted)
     if not archive:
         return replay.of_store((max(0, wanted.from_ - 1), LAST), wanted.to)
@@ -83,7 +83,7 @@ class Replay:
     def __init__(self, reader: JournalReader, store: Store, wanted: Wanted) -> None:
         self._reader, self._store, self._wanted = reader, store, wanted
         self._kept: dict[tuple[str, int], int] = {}
-        """Of lives that have events in files and in the store alone, up to where the files were taken."""
+        """For lives with events in files and in the store alone: the number up to which the files were read."""
 
     def pages(self) -> Iterator[list[EventRow]]:
         """Store, then tail."""
@@ -101,9 +101,9 @@ class Replay:
     def stored(self, after: int, to: int, shown: Callable[[EventRow], bool] | None = None) -> Iterator[list[EventRow]]:
         """Yield events of store and archive after one timestamp, up to another.
 
-        Below the archive's time those in the files come first, then rows that are in no file: of a key these are later.
-        The time is looked at after each page of the store. Once it has moved, rows may be gone that should have come:
-        the page is left, and what follows is looked for in the files.
+        Below the archive's time the events in files come first, then rows that are in no file, which are later events
+        of their keys. The archive's time is read again after each page of the store. Once it has moved, rows that this
+        page needs may be gone: the page is dropped, and its events are read from the files.
         """
         place, to = (max(after, self._wanted.from_ - 1), LAST), min(to, self._wanted.to)
         done = 0
@@ -138,7 +138,7 @@ class Replay:
             )
             if not rows:
                 return
-            # As many as may fit, if the next ones are like these.
+            # As many rows as may fit, if the next ones are as large as these.
             size = sum([len(row.body) for row in rows if isinstance(row.body, bytes)])
             limit = max(1, min(PAGE, STORE_PAGE_BYTES * len(rows) // max(1, size)))
             place = rows[-1].timestamp, rows[-1].seq_nr
@@ -150,7 +150,7 @@ class Replay:
     # ------------------------------------------------------------ the archive
 
     def _archive_line(self) -> int:
-        """The archive's time: below it all heads know which of their events are in the files."""
+        """Return the archive's time: below it all heads know which of their events are in the files."""
         note = self._store.archive.note()
         return 0 if note is None else note.before
 
@@ -167,7 +167,7 @@ class Replay:
     def _of_archive(
         self, place: tuple[int, int], to: int, shown: Callable[[EventRow], bool] | None
     ) -> Iterator[list[EventRow]]:
-        """Yield pages of the events behind a place that are in the files and nowhere else, or in both places."""
+        """Yield pages of the events behind a place that are in the files, whether or not the store has them, too."""
         partition, _, _, _, (lo, hi), entity_type = self._wanted
         mine = Range(first_slice(partition, self._partitions), first_slice(partition + 1, self._partitions) - 1)
         slices = max(lo, mine.lo), min(hi, mine.hi)
@@ -187,7 +187,8 @@ class Replay:
             yield found
 
     def _not_archived(self, rows: list[EventRow]) -> list[EventRow]:
-        """The rows that came from no file, also where the head knows more by now."""
+        """Return the rows that this replay did not read from a file, even if the head says by now that a file has
+        them."""
         states, found = self._states_of(rows), []
         for row in rows:
             state = states.get(row.key)
@@ -241,7 +242,7 @@ class Replay:
         return (event for event in events if event.life == head.life)
 
     def _before(self, portion: TailShard, among: Container[str] | None = None) -> dict[str, State]:
-        """Return the states in the store of a portion's keys, or of those among these."""
+        """Return the states that the store had of a portion's keys, or of some of these keys."""
         keys = {key for key, _ in portion if among is None or key in among}
         states = self._store.look(self._wanted.partition, keys).states
         return {key: states.get(key) for key in keys}
@@ -263,12 +264,12 @@ class Replay:
 
 
 def remains(row: EventRow, state: State) -> bool:
-    """Return whether an event is left, now that its key's state is this one."""
+    """Return whether an event is still there under this state of its key."""
     return isinstance(state, Head) and row.life == state.life and row.seq_nr > state.delete_to
 
 
 class TailShard:
-    """Records of some keys with these, in a file that has them in memory while they are few."""
+    """A part of the tail: all records of some keys, in a file that stays in memory while it is small."""
 
     def __init__(self, bytes_max: int) -> None:
         self.file = SpooledTemporaryFile(max(1, bytes_max), prefix="strandline-")  # noqa: SIM115 - closed by SpilledTail
@@ -299,23 +300,25 @@ class SpilledTail(ExitStack):
         self.portions: list[TailShard] = []
 
     def read(self, pointer: Pointer) -> None:
-        """Read it, from a pointer on."""
+        """Read the tail from a pointer on."""
         partition, cut, _, to, *_ = self._wanted
         settings, log = self._reader.settings, self._reader.log
-        # Nobody knows how large the tail is before it was read; how many records it has at most says enough.
+        # The size of the tail is not known before it is read; the greatest number of records that it can have is
+        # enough.
         count = max(1, min(PORTIONS_MAX, (cut - pointer.offset) // PORTION_RECORDS))
         self.portions = [TailShard(settings.tail_buffer_bytes // count) for _ in range(count)]
         for portion in self.portions:
             self.enter_context(portion.file)
         cursor = PartitionCursor(log, partition, pointer.offset, pointer.timestamp)
-        values = to > pointer.timestamp  # else the tail only takes away
+        values = to > pointer.timestamp  # else the tail only removes events
         while (after := cursor.offset) < cut:
             try:
                 records = cursor.read(to=cut, limit=settings.read_page, bytes_max=PAGE_BYTES, values=values)
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
-                # The pipeline carried it, and it was trimmed, while this was read: go on at the pointer of now.
+                # The pipeline carried this part, and the log trimmed it, while it was read: go on at the present
+                # pointer.
                 pointer = self._reader.store.pointers()[partition]
                 if pointer.offset + 1 < error.earliest:
                     raise trimmed_away(partition, pointer.offset + 1, error.earliest - 1) from None
@@ -328,7 +331,7 @@ class SpilledTail(ExitStack):
             self.end = cursor.timestamp
 
     def _put(self, records: list[Record]) -> None:
-        """Put a page aside: what is wanted of it, by portion."""
+        """Set aside the wanted records of a page, by portion."""
         pages: dict[int, list[tuple[Any, ...]]] = {}
         for record in records:
             key = record.key

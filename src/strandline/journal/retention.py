@@ -1,4 +1,4 @@
-"""Retention: what a log that can be trimmed no longer has to keep."""
+"""Retention: trims records from the log that it no longer has to keep."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from strandline.store.api import Store
 
 
 def trim(log: Log, store: Store, settings: Settings) -> int:
-    """Forget what is in the store and older than `log_retention_s`; how many records went.
+    """Remove records that are in the store and older than `log_retention_s`; return how many were removed.
 
-    Each partition is trimmed at its own pointer, never above it. How old a record is, the log's own clock says: that
-    of this machine may be wrong. A log that is not exact has a retention of its own and is left alone.
+    Each partition is trimmed at its own pointer, never above it. The log's own clock says how old a record is, because
+    this machine's clock may be wrong. A log that is not exact has a retention of its own and is left alone.
     """
     if not log.exact:
         return 0

@@ -26,15 +26,16 @@ class PartitionStatus:
     partition: int
     pointer: int
     timestamp: int
-    """Of the pointer."""
+    """The pointer's timestamp."""
     newest: int
     oldest_kept: int
     lag_actions: int
-    """Actions that are not in the store. Up to 1000 are looked at, and Marks left out; of more, all count."""
+    """How many actions are not in the store: up to 1000 are looked at and Marks are not counted; above that all
+    count."""
     lag_s: float
-    """Age of the oldest of them."""
+    """The age of the oldest of these actions."""
     last_error: str | None = None
-    """Why its range failed, as the pipeline said; None once it is carried."""
+    """Why the partition's range failed, as the pipeline reported; None once it is carried."""
     lost: tuple[int, int] | None = None
     """The first and the last offset that the log forgot before they were carried."""
 
@@ -44,12 +45,12 @@ class StatusSection:
     """The status of a part beside log and store: a row of values for each thing that it has."""
 
     name: str
-    """Of the part: work."""
+    """The name of the part, such as work."""
     summary: str
     rows: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     error: StrandlineError | None = None
-    """Why it could not be looked at."""
+    """Why the part's status could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,11 @@ class Status:
     """"full", or "relaxed" where a power cut may lose acknowledged appends."""
     warnings: tuple[str, ...]
     sections: tuple[StatusSection, ...] = ()
-    """What other parts say of themselves, those that are there."""
+    """The status of other parts, where there are any."""
 
     @property
     def up_to_date(self) -> bool:
-        """Return whether nothing waits to be carried, and nothing that did was lost."""
+        """Return whether no action waits to be carried, and none was lost before it was carried."""
         return not any(partition.lag_actions or partition.lost for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +83,8 @@ class Status:
         return found | {section.name: [dict(row) for row in section.rows] for section in self.sections}
 
     def and_parts(self, parts: Mapping[str, Callable[[], StatusSection | None]]) -> Status:
-        """Return the status with these sections. One that cannot be looked at says why, and hides no other."""
+        """Return the status with these sections. A section whose part cannot be read has the error; the others are
+        shown."""
         sections = tuple(section for name, look in parts.items() if (section := _section(name, look)) is not None)
         return replace(
             self,
@@ -104,10 +106,9 @@ def strandline_of(pointers: list[Pointer]) -> int:
 
 
 def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
-    """Look at both, while a pipeline carries and trims.
-
-    Where the log begins is read before the pointers, so that nothing is called lost which was carried since; where it
-    ends after them, so that no lag is shown as less than it is.
+    """Return the status of a log and a store, while a pipeline may carry and trim. The log's begin is read before the
+    pointers, so that nothing is called lost that was carried since. Its end is read after them, so that no lag is shown
+    as less than it is.
     """
     oldest, pointers, newest = log.oldest(), store.pointers(), log.newest()
     errors = store.lease().reported()

@@ -1,7 +1,7 @@
 """The unreplicated tail of the log, as one key sees it: folded by headers alone, its events not yet taken apart.
 
-Pure: records in, events out. Searching a tail for a Delete or a Purge decodes no value; touching a payload decodes that
-of its append.
+Pure: records in, events out. Searching a tail for a Delete or a Purge decodes no value; touching a payload decodes the
+value of its append.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from strandline.values.payloads import BYTES, JSON
 from strandline.values.tuples import new_tuple
 
 EVENT_OVERHEAD_BYTES: Final = 512
-"""What an event in the buffer takes beside its value, roughly."""
+"""About how many bytes an event in the buffer takes beside its value."""
 HEADER_REMEMBERED_BYTES_MAX: Final = 1024
 _remembered_header = lru_cache(maxsize=4096)(decode_header)
 
@@ -50,7 +50,7 @@ class Piece:
         return self._contents
 
     def cells(self) -> list[Any]:
-        """Return the events as the carry will write them."""
+        """Return the events as the pipeline will write them."""
         if self._cells is None:
             self._cells = event_cells(self._action, self._place, self.effect, self.contents())
         return self._cells

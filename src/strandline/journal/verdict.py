@@ -2,8 +2,8 @@
 
 A log that folds by itself says it with the acknowledgement. For one that does not, the effect has to be found out
 before it comes here: by folding the log, up to the action's own place, on the pointer and head that were taken before
-it was sent. Where that was not asked for, or did not come in time, a plain append is still answered, without numbers:
-it is accepted whatever others write. Of anything else no verdict is known then.
+it was sent. Where no verdict was asked for, or none came in time, a plain append is still answered, without numbers: it
+is accepted whatever others write. For any other action the verdict is then unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Noted(NamedTuple):
 
 
 def noted(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object) -> Noted:
-    """Return the answer to such an append, or raise the error that refuses it."""
+    """Return the answer to an append of this system's own, or raise the error that refuses it."""
     answer, effect = appended(key, draft, recorded, append_id), recorded.effect
     return Noted(
         answer.last, answer.timestamp, effect.life if isinstance(effect, (EventsAppended, Duplicate)) else None
@@ -96,8 +96,7 @@ def purged(draft: ActionDraft, recorded: Recorded) -> Purged:
 
 
 def marked(id_: str, draft: ActionDraft, recorded: Recorded) -> Marked:
-    """Return the answer to a mark, which has no effect to be found out; without the time where the log does not tell
-    it."""
+    """Return the answer to a mark, which needs no verdict. It has no time where the log does not tell one."""
     place = recorded.place
     if place is None:
         raise _unknown(str(draft.action.key))

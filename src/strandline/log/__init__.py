@@ -1,1 +1,1 @@
-"""The action log: where an append becomes durable. `api` is the contract; the rest is what back-ends share."""
+"""The action log: where an append becomes durable. `api` is the contract; back-ends share the rest."""

@@ -1,9 +1,9 @@
 """A future that costs little until somebody waits for it.
 
 Making the condition of a `concurrent.futures.Future` takes longer than all the rest of handing an append over, and most
-answers are asked for when they are there. Here it is made by the first who looks through it: who waits for the answer,
-adds a callback, or gives the future to `concurrent.futures.wait`, `as_completed` or `asyncio.wrap_future`. An answer
-that comes before needs none.
+answers are asked for when they are there. Here the first thread that needs the condition makes it: by waiting for the
+answer, adding a callback, or giving the future to `concurrent.futures.wait`, `as_completed` or `asyncio.wrap_future`.
+An answer that comes before that needs none.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ T = TypeVar("T")
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 _making: Final = Lock()
-"""For who makes a condition, and who answers where none is: the other one sees what was done."""
+"""Held while a condition is made, and while a future without one is answered, so that each sees what the other did."""
 
 
 class AnswerFuture(Future[T]):
-    """The answer of something that is under way, and cannot be cancelled."""
+    """The answer of an operation that is under way and cannot be cancelled."""
 
     _made: Condition | None = None
     _state = RUNNING

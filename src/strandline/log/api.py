@@ -4,7 +4,7 @@ What every back-end promises: acknowledged means durable; an offset never change
 every record below the newest offset without holes, whatever the order of commits; timestamps strictly grow in a
 partition. Offsets grow within a partition but need not be consecutive.
 
-An *exact* log is a database: it knows where it ends, folds what it records, and writes timestamps down. One that is not
+An *exact* log is a database: it knows where it ends, folds what it records, and stores timestamps. A log that is not
 exact (`UnfoldedLog`) only keeps records in order: its end is found with a Mark, the fold is left to those who read it,
 and a record's timestamp is its clock's time, from which `record.derived` makes the one that all see (see `cursor`).
 """
@@ -45,7 +45,7 @@ class Recorded(NamedTuple):
     """The outcome of a draft.
 
     A log that folds by itself says the effect and the state after it; refused and duplicate appends are then not in the
-    log and have no place of their own. A log that does not fold leaves both to the caller, and the timestamp (0), too.
+    log and have no place of their own. A log that does not fold says neither of them, and gives timestamp 0.
     """
 
     place: Place | None
@@ -115,13 +115,13 @@ class Log(Protocol):
         """Wait until a partition has something after its offset; False after `timeout_s`. May wake up early."""
 
     def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
-        """Forget records up to offset `to` that are older than timestamp `keep_after`; how many went.
+        """Remove records up to offset `to` that are older than timestamp `keep_after`; return how many were removed.
 
         `InvalidInput.trim_range` if `to` is above `pointer`. Offsets and timestamps go on as before.
         """
 
     def close(self) -> None:
-        """Let go of everything. Twice is harmless."""
+        """Close the log's connections and files. A second call does nothing."""
 
 
 class ExactLog(Log, Protocol):
@@ -135,16 +135,17 @@ class ExactLog(Log, Protocol):
         """Return the time by its own clock (µs), from which timestamps come; it need not be this machine's."""
 
     def ask_newest(self, partition: int) -> AbstractContextManager[Callable[[], int]]:
-        """Ask for the newest offset of a partition. Within, what is given waits for the answer, and must be called."""
+        """Ask for the newest offset of a partition. The context gives a call that waits for the answer; make it
+        inside."""
 
 
 KnownKey = tuple[bytes, str | None, Head | EndedLife]
-"""A key by its digest, its name if it lives, and its state."""
+"""A key: its digest, its name if it lives, and its state."""
 KEYS_A_TIME: Final = 10_000
 
 
 class ReplaceableLog(Log, Protocol):
-    """A log that another one may follow, or that follows another one."""
+    """A log that another log may take over from, or that took over from another log."""
 
     @property
     def follows(self) -> str | None:
@@ -160,9 +161,8 @@ class ReplaceableLog(Log, Protocol):
         """Take records again."""
 
     def begin_after(self, log_id: str, offset: int, timestamp: int, keys: Iterable[KnownKey]) -> None:
-        """Follow a log, with nothing in it yet: offsets and timestamps of all partitions go on above these.
-
-        `keys` are all that the store knows; of one that comes twice the last counts. It may be called again.
+        """Follow another log, while this log is empty: offsets and timestamps of all partitions go on above these.
+        `keys` are all keys that the store knows; if a key comes twice, the last one counts. It may be called again.
         """
 
 
@@ -176,20 +176,20 @@ class Follower(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of it. Twice is harmless."""
+        """Close the follower. A second call does nothing."""
 
 
 Answered = Callable[[Recorded | None, StrandlineError | None], None]
-"""Told what became of a draft: where it is, or why nobody can say. Called in a thread of the log's, so it is brief."""
+"""Gets the outcome of a draft: its place, or the error. The log's own thread calls it, so it must return quickly."""
 
 
 class UnfoldedLog(Log, Protocol):
-    """A log that keeps records in order and leaves the rest to those who write and read it."""
+    """A log that keeps records in order and does not fold them: its writers and readers do."""
 
     def send(self, draft: ActionDraft, answered: Answered) -> None:
         """Record a draft in the background. Drafts of one thread for one partition keep their order.
 
-        Raises only what is known at once, such as `Unavailable.overloaded`; `answered` is not called then.
+        Raises only errors that are known at once, such as `Unavailable.overloaded`; `answered` is not called then.
         """
 
     def count_from(self, offset: int) -> None:

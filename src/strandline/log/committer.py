@@ -66,7 +66,7 @@ def grace_s(timeout_s: float) -> float:
 
 
 class _PendingAppend:
-    """An append on its way, or several that one caller hands over together. They are in one commit."""
+    """An append on its way, or several that one caller hands over together, which share one commit."""
 
     answers: Sequence[Recorded] = ()
     error: BaseException | None = None
@@ -130,9 +130,8 @@ class _PromisedAppend(_PendingAppend, Generic[T]):
 
 
 class _Helper:
-    """A thread that takes a step whenever it is woken, or after the time that the last step gave; None ends it.
-
-    It ends with what the step belongs to, too, unless that is `kept`: who has work to do is not forgotten meanwhile.
+    """A thread that calls `step` whenever it is woken, or after the time that the last step returned; None ends it. The
+    thread also ends when the owner of the step is garbage collected, which `kept` prevents while there is work to do.
     """
 
     kept: object = None
@@ -179,8 +178,8 @@ class Committer:
         self._queue: deque[_PendingAppend] = deque()
         self._may_be_alone = not settings.commit_in_thread
         self._lonely = LONELY  # so many commits have had one caller, with nobody waiting behind it
-        self._committing: object = False  # True for a thread of ours, or the call of a lone caller
-        self._waking: _AwaitedAppend | None = None  # the last to be woken of those that were committed
+        self._committing: object = False  # True for the committer's thread, or the call of a lone caller
+        self._waking: _AwaitedAppend | None = None  # of the committed calls, the one that is woken last
         self._futures: deque[_PromisedAppend[Any]] = (
             deque()
         )  # all that are not told yet, in the order of their deadlines
@@ -218,7 +217,7 @@ class Committer:
         return call.answers
 
     def _append_alone(self, drafts: Sequence[ActionDraft]) -> list[Recorded] | None:
-        """Record drafts in the caller's thread; None if somebody else is there after all."""
+        """Record drafts in the caller's thread; None if there is another caller after all."""
         me = object()
         try:
             with self._lock:
@@ -233,7 +232,7 @@ class Committer:
         return answers
 
     def _leave(self, me: object) -> None:
-        """Let a lone caller go; calls that came meanwhile are committed next."""
+        """End the commit of a lone caller; calls that came meanwhile are committed next."""
         with self._lock:
             if self._queue:
                 self._lonely = 0
@@ -266,9 +265,9 @@ class Committer:
             for helper in (self._helper, self._teller):
                 if helper is not None:
                     helper.wake()
-        if self._helper is not None and idle:  # else it hangs in the log, and ends when that answers
+        if self._helper is not None and idle:  # else the thread hangs in the log, and ends when the log answers
             self._helper.join()
-        if self._teller is not None:  # it may hang in what somebody does with an answer
+        if self._teller is not None:  # the thread may hang in a future's callback
             self._teller.join(self._timeout_s)
 
     def _check(self) -> None:
@@ -281,7 +280,8 @@ class Committer:
         with self._lock:
             if self._closed:
                 raise closed("this log")
-            # What came together counts as one while it waits: its caller waits, too, so there are few of these.
+            # Appends that came together count as one while they wait: their caller waits, too, so there are few of
+            # these.
             if len(self._queue) + len(call.drafts) > self._queue_max:
                 raise Unavailable(
                     f"{len(self._queue)} appends wait already",
@@ -298,12 +298,12 @@ class Committer:
             self._tell()
 
     def _follow(self, call: _PromisedAppend[Any]) -> None:
-        """See that a call's future is told in time, whatever comes. The lock is held."""
+        """Make sure that a call's future is resolved in time, whatever happens. The caller holds the lock."""
         if self._teller is None:
             self._teller = _started("strandline-futures", self._tell_futures)
         if not self._futures:
             self._teller.wake()  # it waits for nobody's deadline so far
-            self._teller.kept = self  # who holds a future need not hold its journal
+            self._teller.kept = self  # a program may keep a future without keeping its journal
         self._futures.append(call)
 
     def _expire(self, call: _AwaitedAppend) -> None:
@@ -317,14 +317,14 @@ class Committer:
             raise call.late()
 
     def _give_up(self, call: _PendingAppend) -> None:
-        """Give a call up that its caller has left. The lock is held."""
+        """Give up a call that its caller has left. The caller of this method holds the lock."""
         if not call.answered:
             call.gone = True
             if not call.taken and call in self._queue:
                 self._queue.remove(call)
 
     def _abandon(self, call: _PendingAppend) -> None:
-        """Let a caller go away, wherever it was: nobody else may wait for it."""
+        """Release all callers that wait on an interrupted caller, whatever state its call is in."""
         with self._lock:
             self._give_up(call)
             if isinstance(call, _PromisedAppend) and not call.taken and call in self._futures:
@@ -332,7 +332,7 @@ class Committer:
             self._pass_on(call)
 
     def _pass_on(self, call: _PendingAppend) -> None:
-        """Let the next caller go on, as this call's caller does. The lock is held."""
+        """Wake the next caller, since this call's caller was woken. The lock is held."""
         if call.following is not None:
             call.following.wake()
         if self._waking is call:
@@ -340,7 +340,7 @@ class Committer:
         self._tell()
 
     def _tell(self) -> None:
-        """Wake who commits if there is something to do, and who closes if there is nothing. The lock is held."""
+        """Wake the thread that commits if there is something to do, else the one that closes. The lock is held."""
         if self._queue:
             if not self._committing and self._waking is None and self._helper is not None:
                 self._helper.wake()
@@ -358,7 +358,7 @@ class Committer:
     # ------------------------------------------------------------ committing
 
     def _commit_waiting(self) -> float | None:
-        """Commit what waits, as long as something does."""
+        """Commit the calls that wait, until there are none."""
         while calls := self._take():
             error: BaseException | None = None
             answers: Sequence[Recorded] = ()
@@ -411,7 +411,7 @@ class Committer:
         return calls
 
     def _answer(self, calls: list[_PendingAppend], answers: Sequence[Recorded], error: BaseException | None) -> None:
-        """Let those who wait for an answer wake each other: all have one."""
+        """Let the answered callers wake each other, one after the other."""
         waiting: list[_AwaitedAppend] = []
         told = end = 0
         with self._lock:
@@ -445,7 +445,7 @@ class Committer:
             self._teller.wake()
 
     def _tell_futures(self) -> float | None:
-        """Tell what is known of futures, and those that wait too long that they do; how long the next one may wait."""
+        """Resolve the futures that have an answer or are past their time-out; return how long the next one may wait."""
         while self._answered:
             self._answered.popleft().tell()
         with self._lock:
@@ -475,7 +475,7 @@ def _started(name: str, step: Callable[[], float | None]) -> _Helper:
 
 
 def unchanged(recorded: Recorded) -> Recorded:
-    """Return the answer as it is, for a future that is told that."""
+    """Return the answer as it is: the `outcome` of a future that needs no other."""
     return recorded
 
 

@@ -1,7 +1,7 @@
 """A place in a partition to read on from, which gives every record the timestamp that all readers see.
 
-An exact log has written timestamps down. Of any other they are counted, record by record, from a place whose timestamp
-is known: a pointer's, or that of an action. Wherever one starts, they come out the same.
+An exact log stores timestamps. For any other log they are derived, record by record, from a place whose timestamp is
+known: a pointer's, or that of an action. They come out the same from every such place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from strandline.log.api import Log
 from strandline.record import Record, derived
 
 PAGE_BYTES: Final = 2**20
-"""About how much of values a reader takes at a time."""
+"""About how many bytes of values a reader takes at a time."""
 
 
 class PartitionCursor:

@@ -1,4 +1,4 @@
-"""Drafts folded one after the other: what each is answered, and what is to be recorded of them."""
+"""Folds drafts one after the other: into the answer of each, and the records to write."""
 
 from __future__ import annotations
 

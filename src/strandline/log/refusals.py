@@ -1,4 +1,4 @@
-"""What every log refuses in the same words, and how it finds out."""
+"""The checks and errors that all logs share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from strandline.record import Record
 
 
 def trimmed(partition: int, after: int, earliest: int) -> NotFound:
-    """Return the error for a read of what the log no longer has."""
+    """Return the error for a read of records that the log has trimmed."""
     return NotFound(
         f"partition {partition} was trimmed: records after offset {after} begin at {earliest}",
         code="trimmed",
@@ -32,7 +32,7 @@ def trimmed_away(partition: int, first: int, last: int) -> MissingEvent:
 
 
 def replaced(where: object, log_id: str | None = None, *, applied: Applied = "no") -> SchemaMismatch:
-    """Return the error for a record that comes when another log has taken over, or will in a moment."""
+    """Return the error for an append to a log that another log has taken over, or is about to."""
     return SchemaMismatch(
         f"{where} takes no records: another log takes over from it, by `strandline schema repartition`",
         code="log_replaced",
@@ -51,7 +51,7 @@ def check_trim(to: int, pointer: int) -> None:
 
 
 def check_holes(partition: int, after: int, records: Sequence[Record]) -> None:
-    """Check that offsets of a log which numbers them itself are consecutive: what is not there was lost."""
+    """Check that the offsets of a log which gives them itself are consecutive: a record that is missing was lost."""
     if records and records[-1].offset - after != len(records):
         expected = after + 1
         for record in records:
@@ -61,7 +61,7 @@ def check_holes(partition: int, after: int, records: Sequence[Record]) -> None:
 
 
 def hole(partition: int, first: int, last: int) -> MissingEvent:
-    """Return the error for records that were there and are not."""
+    """Return the error for records that the log has lost."""
     return MissingEvent(
         f"partition {partition} lacks offsets {first}..{last}",
         code="log_trimmed",

@@ -1,8 +1,8 @@
 """States of keys as JSON, each with a digest: the head of a key that lives, or what is left of one that was purged.
 
-A state is trusted only as it was written. One that has another digest, or cannot be read, is made anew by a writer from
-the store and the tail (`ActionDraft.known`), else the append of that writer fails. A log that goes on with states of
-another has no digest for those of purged keys, because nobody knows their names: these are taken as they are.
+A state is trusted only if it is as it was written. If a state has another digest, or cannot be read, a writer makes it
+anew from the store and the tail (`ActionDraft.known`), else the append of that writer fails. A log that follows another
+log has no digest for the states of purged keys, because their names are not kept: these are trusted as they are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Waiting for a log: appends of this process wake at once, those of others are looked for every few milliseconds.
+"""Waits for a log's new records: appends of this process wake at once, those of others are polled every few
+milliseconds.
 
-A back-end that is told of others' appends (`heard`) looks only now and then. It goes back to looking often as soon as
-it finds something that it was not told of.
+A back-end that is notified of others' appends (`heard`) polls seldom. It polls often again as soon as it finds a record
+of which it was not notified.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 POLL_LEAST_S: Final = 0.001
 POLL_MOST_S: Final = 0.05
 POLL_TOLD_S: Final = 1.0
-"""While others' appends are told."""
+"""The pause between polls while others' appends are notified."""
 
 
 class Arrivals:
@@ -27,14 +28,14 @@ class Arrivals:
         self._told = False
 
     def announce(self) -> None:
-        """Tell that something was appended here."""
+        """Wake the waiting callers, because this process has appended something."""
         if self._waiting:
             with self._lock:
                 self._count += 1
                 self._appended.notify_all()
 
     def heard(self, told: bool) -> None:
-        """Others' appends are told, and one just was; or they are not told any more."""
+        """Note that another process has appended something; or with False, that notifications no longer come."""
         self._told = told
         self.announce()
 
