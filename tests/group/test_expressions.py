@@ -161,14 +161,14 @@ def test_hostile_expressions_are_refused_quickly() -> None:
         "globals()", "getattr(a,'b')", "a := 1", "9" * 5000, "(" * 10_000, "x" * 10**6, "reflect('java.lang.System')",
         "a.__dict__", "1e999999", "@a", "%s", "{{7*7}}", "#{7*7}", "print(open('/etc/passwd'))", "''.join", "a->b",
     ]  # fmt: skip
-    started = time.monotonic()
+    started = time.thread_time()  # the machine may be busy with other things
     for turn in range(200):
         text = bits[turn % len(bits)] + ("" if turn < len(bits) else rng.choice(bits))
-        began = time.monotonic()
+        began = time.thread_time()
         with pytest.raises(InvalidExpression):
             value(text)
-        assert time.monotonic() - began < 0.5
-    assert time.monotonic() - started < 5
+        assert time.thread_time() - began < 0.5
+    assert time.thread_time() - started < 5
 
 
 @pytest.mark.req("G32", "D7")

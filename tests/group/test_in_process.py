@@ -129,14 +129,15 @@ def test_a_cancel_between_definition_and_entry_is_not_missed(world: World) -> No
 
 
 @pytest.mark.req("G59")
-def test_a_handle_of_a_group_that_has_ended_says_so_at_once(world: World) -> None:
+def test_a_handle_of_a_group_that_has_ended_says_so_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.group.groups.NEAR_S", 20.0)
     g = Group("g")
     update(g, "x", 1, 1)
     with Running(world.plain):
         assert world.plain.submit(g).wait().state == "committed"
         began = time.monotonic()
         assert world.plain.submit(g).wait().state == "committed"
-        assert time.monotonic() - began < 0.4
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.req("G59", "G61")

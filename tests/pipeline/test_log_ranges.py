@@ -103,7 +103,10 @@ def test_a_range_spans_no_more_than_the_limit(s: Strandline, source: Callable[[]
 
 
 @pytest.mark.req("J85", "J87")
-def test_a_run_up_to_ends_plans_nothing_above_them(s: Strandline, source: Callable[[], LogPlanner]) -> None:
+def test_a_run_up_to_ends_plans_nothing_above_them(
+    s: Strandline, source: Callable[[], LogPlanner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.pipeline.log_ranges.IDLE_WAIT_S", 20.0)
     fill(s, {4: 2})
     planner = LogPlanner(s, ends=[newest + 1 for newest in s.log.newest()])
     fill(s, {4: 2, 5: 1})
@@ -111,7 +114,7 @@ def test_a_run_up_to_ends_plans_nothing_above_them(s: Strandline, source: Callab
     carry(s, partition=4, limit=2)
     started = time.monotonic()
     assert next_ranges(planner) == {}
-    assert time.monotonic() - started < 0.2, "it does not wait for more"
+    assert time.monotonic() - started < 10, "it does not wait for more"
 
 
 @pytest.mark.req("J84")

@@ -122,7 +122,7 @@ def test_a_transaction_lasts_no_longer_than_it_may(s: Strandline, table: Table) 
 
     with running(s, Projection("totals", ORDERS, handle, refresh_interval_s=0.01)):
         until(lambda: caught_up(s))
-    assert saved == [0, 0, 2, 2]
+    assert [number for number, done in enumerate(saved) if number - done > 1] == [], "two of them take longer"
     check_exactly_once(s, table)
 
 
