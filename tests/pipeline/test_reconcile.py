@@ -17,7 +17,7 @@ from tests.reconcile.test_planted import drop_views, of_whole
 import strandline
 from strandline import Event
 from strandline.errors import InvalidInput, LeaseHeld, Unavailable
-from strandline.pipeline.reconciling import TALLY_DDL, _kept_days, differing_rows, reconcile
+from strandline.pipeline.reconciling import TALLY_DDL, TaskTallies, _few, _kept_days, differing_rows, reconcile
 from strandline.reconcile.findings import FrozenEnds
 from strandline.reconcile.rounds import read_side
 from strandline.reconcile.sides import parts_of_round
@@ -84,6 +84,27 @@ def test_spark_finds_the_cells_that_the_plain_comparison_finds(tmp_path: Path, s
             for row in differing_rows(spark.createDataFrame(rows, TALLY_DDL)).collect()
         ]
         assert sorted(found) == differing(tallies) != []
+
+
+@pytest.mark.req("J116", "RR9")
+def test_without_tags_nothing_is_shuffled(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What differs comes to the driver, and of very many cells one of each slice."""
+    url = f"sqlite:{tmp_path}/shop"
+    with strandline.connect(url) as s:
+        s.journal.append_many([(key, [Event("Placed", 1), Event("Paid", 2), Event("Sent", 3)]) for key in KEYS])
+        carry(s)
+        with monkeypatch.context() as patched:
+            patched.delattr("strandline.pipeline.reconciling.differing_rows")
+            report = reconcile(url, spark=spark)
+        assert (report.findings, report.events, report.log_events) == ([], 3 * len(KEYS), 3 * len(KEYS))
+        hand = Hand(s)
+        hand.remove(JOURNAL, hand.event(KEYS[5], 2))
+        hand.remove(JOURNAL, hand.event(KEYS[6], 3))
+        found = [("event_missing", KEYS[5], (2,)), ("event_missing", KEYS[6], (3,))]
+        assert names(reconcile(url, spark=spark).findings) == found
+    some = [Tally(TallyCell("log", slice_, day), 1, 0, 7) for slice_ in (3, 4) for day in (1, 2)]
+    monkeypatch.setattr("strandline.pipeline.reconciling.CELLS_MAX", 3)
+    assert [tally.cell.slice for tally in _few(TaskTallies(some, [])).tallies] == [3, 4]
 
 
 @pytest.mark.req("J116", "J118", "RR8", "RR9")

@@ -1,8 +1,11 @@
 """Reconcile on Spark: both sides of every check as DataFrames of counts and digests, then the keys that differ.
 
-    parts ──a task each──▶ tallies of cells ──groupBy, sum──▶ cells that differ        (no body and no key is shuffled)
+    parts ──some a task──▶ tallies of cells ──groupBy, sum──▶ cells that differ        (no body and no key is shuffled)
     slices that differ ──the same, by key──▶ keys that differ, odd rows
     these keys ──a task for some of them──▶ findings, corrected under the pipeline's lease if that is asked for
+
+A cell that is even within a task goes nowhere. Where a task reads all sides of a partition, and there are no tags,
+there is nothing to shuffle: what differs goes to the driver.
 
 What is compared, and why it is right beside a running pipeline, is in `strandline.reconcile`.
 """
@@ -13,10 +16,12 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -32,8 +37,8 @@ from strandline.pipeline.task import uncollected
 from strandline.reconcile.findings import Difference, FrozenEnds, ReconcileReport
 from strandline.reconcile.kept_days import REREAD, KeptDaysFile
 from strandline.reconcile.rounds import KeyPart, Repair, SideTotals, look_at_keys, read_side, reconcile_rounds
-from strandline.reconcile.sides import OddRow, SidePart, SideResult
-from strandline.reconcile.tallies import Tally, TallyCell, signed
+from strandline.reconcile.sides import SIDES, OddRow, SidePart, SideResult
+from strandline.reconcile.tallies import Tally, TallyCell, differing, signed
 from strandline.store.api import Lease
 from strandline.store.tag_scans import is_partitioned
 
@@ -45,6 +50,7 @@ TALLY_DDL = "check string, slice int, day int, key string, expected long, found 
 TOLD = "told"
 """The name of the check in a row that has no tally but the other facts of a part."""
 TASKS_A_SLOT = 4
+CELLS_MAX = 10_000
 
 
 def reconcile(
@@ -147,8 +153,13 @@ class SparkRunner:
         context = self._spark.sparkContext
         context.setJobDescription(f"{NAME}: {len(parts)} parts of sides")
         try:
-            rows = self._tallies(frozen, parts)
-            tallies = differing_rows(rows).collect()
+            read = crossing_call(partial(_read, self._target, frozen))
+            groups, whole = self._groups(parts)
+            rows = context.parallelize(groups, min(len(groups), self._tasks(parts))).flatMap(iter).mapPartitions(read)
+            if whole:
+                return _totals_of(rows.map(_few).collect())
+            frame = self._spark.createDataFrame(rows.flatMap(_rows), TALLY_DDL, verifySchema=False)
+            tallies = differing_rows(frame).collect()
         except Exception as error:
             raise _translated(error) from error
         finally:
@@ -164,11 +175,12 @@ class SparkRunner:
         totals.differing.sort()
         return totals
 
-    def _tallies(self, frozen: FrozenEnds, parts: Sequence[SidePart]) -> DataFrame:
-        """Return all cells of all parts, each part read by a task of its own."""
-        read = partial(_read, self._target, frozen)
-        given = self._spark.sparkContext.parallelize(list(parts), self._tasks(parts)).flatMap(crossing_call(read))
-        return self._spark.createDataFrame(given, TALLY_DDL, verifySchema=False)
+    def _groups(self, parts: Sequence[SidePart]) -> tuple[list[list[SidePart]], bool]:
+        """Return the parts as tasks take them, and whether each has with it all that it is compared with."""
+        if self._tasks(parts) == len(parts):
+            return [[part] for part in parts], False
+        groups = [list(some) for _, some in groupby(parts, attrgetter("number"))]
+        return groups, all(map(needs_its_neighbours_alone, parts))
 
     def _tasks(self, parts: Sequence[object]) -> int:
         """Return the number of tasks: a task gets a few parts, so that tasks end together and none has next to nothing
@@ -217,14 +229,50 @@ def _call(function: Any, part: Any) -> Any:
     return crossing(function)(part)
 
 
-def _read(target: JournalRef, frozen: FrozenEnds, part: SidePart) -> list[tuple[Any, ...]]:
-    """Read a part in a task: yield a row for each cell, and one with the part's other facts."""
+class TaskTallies(NamedTuple):
+    """The cells that are not even within a task, and what its parts told beside."""
+
+    tallies: list[Tally]
+    told: list[bytes]
+
+
+def _read(target: JournalRef, frozen: FrozenEnds, parts: Iterator[SidePart]) -> list[TaskTallies]:
+    """Read parts where the task runs."""
     s = target.open()
-    with uncollected():
-        result = read_side(s.log, s.store, s.settings, frozen, part)
-    rows = [(*cell, expected, found, digest, None) for cell, expected, found, digest in result.tallies]
-    told = [[list(row) for row in result.odd], result.suspects, result.counts]
-    return [*rows, (TOLD, 0, 0, "", 0, 0, 0, orjson.dumps(told))]
+    tallies, told = list[Tally](), list[bytes]()
+    for part in parts:
+        with uncollected():
+            result = read_side(s.log, s.store, s.settings, frozen, part)
+        tallies += result.tallies
+        told.append(orjson.dumps([[list(row) for row in result.odd], result.suspects, result.counts]))
+    return [TaskTallies(differing(tallies), told)]
+
+
+def needs_its_neighbours_alone(part: SidePart) -> bool:
+    """Return whether a part is compared with parts of its own number alone."""
+    return part.slices is None and part.without is None and part.side in SIDES and not part.tags
+
+
+def _few(read: TaskTallies) -> TaskTallies:
+    """Return so many cells that a driver can take them: where more differ, one of each check and slice tells enough."""
+    tallies = read.tallies
+    if len(tallies) > CELLS_MAX:
+        tallies = list({tally.cell[:2]: tally for tally in tallies}.values())
+    return read._replace(tallies=tallies)
+
+
+def _rows(read: TaskTallies) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each cell, and for each text that was told."""
+    yield from ((*cell, expected, found, digest, None) for cell, expected, found, digest in read.tallies)
+    yield from ((TOLD, 0, 0, "", 0, 0, 0, told) for told in read.told)
+
+
+def _totals_of(read: Sequence[TaskTallies]) -> SideTotals:
+    totals = SideTotals(differing([tally for each in read for tally in each.tallies]))
+    for each in read:
+        for told in each.told:
+            totals.add(_told(told))
+    return totals
 
 
 def _told(written: bytes) -> SideResult:
