@@ -166,7 +166,7 @@ def seats(moody: Any) -> list[str]:
     return [who for (who,) in moody.shop.execute("SELECT who FROM seat ORDER BY id")]
 
 
-def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
+def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it never came"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 NAMES = {"strandline-committer", "strandline-futures"}
-END_S = 5.0
+END_S = 20.0
 
 
 def committers() -> set[threading.Thread]:

@@ -26,7 +26,7 @@ QUICK: dict[str, Any] = {
 }
 
 
-def until(true: Callable[[], Any], timeout_s: float = 6.0) -> None:
+def until(true: Callable[[], Any], timeout_s: float = 20.0) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + timeout_s
     while not true():
