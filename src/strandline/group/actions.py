@@ -1,4 +1,4 @@
-"""The actions that a decision about a group comes to: values. Whoever drives the group does what they say."""
+"""The actions that a decision about a group may consist of, as values. The group's driver carries them out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """See to it that a question is asked, and that its answer comes into the history."""
+    """Ask a question and bring its answer into the history."""
 
     step: str
     recipe: str
@@ -36,14 +36,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Tell a hook; nobody waits for it."""
+    """Send a message to a hook. The group does not wait for it."""
 
     message_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Find out whether a segment ran; one that did not never will."""
+    """Find out whether a segment ran. If it did not run, this makes sure that it never will."""
 
     segment: str
 
@@ -57,7 +57,7 @@ class UndoSegment:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """It is decided, in the log, that the group goes back."""
+    """Record in the log that the group goes back."""
 
     step: str | None
     reason: str
@@ -66,7 +66,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The group has ended, in the log."""
+    """Record in the log that the group has ended."""
 
     end: Literal["committed", "rolled_back", "aborted"]
 

@@ -1,7 +1,7 @@
-"""How far a processor is in its stream: what it has read, and up to where everything is over.
-
-Up to `done_to` all is over, or listed with the lease: the stream is deleted up to there, and a restart reads on from
-there. Nothing is begun more than 1,000 entries behind it, so whoever takes over knows what may have been begun.
+"""How far a processor is in its stream: what it has read, and up to which entry all groups have ended. Up to `done_to`
+every group has ended or is listed with the lease: the stream is deleted up to there, and a restart reads on from there.
+No group begins more than 1,000 entries after `done_to`, so a processor that takes over knows which groups may have
+begun.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Advance:
 
     @property
     def room(self) -> int:
-        """Return how many entries more may be read. What is not known to be in the log does not count."""
+        """Return how many more entries may be read. Progress that is not known to be in the log does not count."""
         return self._lease.written.done_to + LOOK_AHEAD - self.read_to
 
     def entries(self, limit: int) -> list[StreamPlace]:
-        """Return the groups of the next entries. An entry that loads code is in force for all groups behind it."""
+        """Return the groups of the next entries. An entry that loads code applies to all groups after it."""
         found, to, code, loads = [], self.read_to, self._code, dict[int, tuple[str, str]]()
         for event in self._stream.read(from_=to + 1, limit=limit):
             to = event.seq_nr
@@ -63,12 +63,12 @@ class Advance:
         return found
 
     def read_again(self, from_: Position) -> None:
-        """Read on from there: what was read since then was read in vain."""
+        """Go back to that place and read on from there again."""
         self.read_to, self._code = from_
         self.more = True
 
     def behind(self) -> bool:
-        """Return whether there are entries that were not read."""
+        """Return whether there are unread entries."""
         head = self._stream.head()
         return head is not None and head.seq_nr > self.read_to
 
@@ -77,13 +77,12 @@ class Advance:
             self._over.add(place)
 
     def due(self) -> bool:
-        """Return whether it is time to say how far it is."""
+        """Return whether progress is to be recorded now."""
         return time.monotonic() - self._ticked >= TICK_S or len(self._over) >= LOOK_AHEAD // 2
 
     def tick(self, open_: Iterable[StreamPlace], passed: Collection[int]) -> bool:
-        """Say how far it is; return whether there was something to say.
-
-        `open_` are not over; `passed` are those of them that others need not wait for, and so may be listed.
+        """Hand progress to the next beat; return whether there was any. `open_` has the groups that have not ended;
+        `passed` has those of them that other groups need not wait for, so that they may be listed with the lease.
         """
         self._ticked = time.monotonic()
         progress = self._lease.progress
@@ -105,7 +104,7 @@ class Advance:
 
 
 def place_of(journal: Journal, stream: str, group: str, told: LastBeat) -> StreamPlace | None:
-    """Return where a group that is not over stands in its stream; None for one that is not in it."""
+    """Return the place of an open group in its stream; None if it is not in the stream."""
     if group in told.open:
         return told.open[group]
     code = dict(told.code)

@@ -27,7 +27,7 @@ Events = list[tuple[str, Payload]]
 
 
 class Stopped(Exception):
-    """The group was cancelled, or is past its deadline."""
+    """Raised when the group was cancelled or is past its deadline."""
 
 
 class SegmentRun:
@@ -37,13 +37,14 @@ class SegmentRun:
         self, plan: GroupPlan, history: History, name: str, limits: Callable[[Planned], Limits],
         clock: Callable[[], int], stops: Callable[[], bool],
     ) -> None:  # fmt: skip
-        """`stops` is asked after each step whether the group has failed meanwhile: then no other one starts."""
+        """`stops` is called after each step; if the group has failed meanwhile, no further step starts."""
         self._plan, self._real, self._name = plan, history, name
         self._decides = name == plan.segments.last
         self._limits, self._clock, self._stops = limits, clock, stops
         self._follows = name in plan.steps and not plan.steps[name].is_alone
-        """True if expressions and checks belong to the transaction: nobody is asked for them. A
-        rollback step runs once, whatever follows."""
+        """True if expressions and checks are part of the transaction, which then asks no handler. A rollback step is
+        different: it runs once, whatever its checks say.
+        """
         steps: Sequence[str] = plan.segments.steps.get(name, (name,))
         self._order: Final = [plan.step(step) for step in steps]
         self._fresh = {one.name for one in self._order}
@@ -56,7 +57,7 @@ class SegmentRun:
         """The step that is run."""
         self._wrong = False
         """An expression before all statements failed."""
-        with suppress(StepFailed):  # an expression before all statements fails: the first statement tells it
+        with suppress(StepFailed):  # the first statement reports what fails before it
             self._begin()
 
     def segment(self, fence: int) -> Segment:
@@ -65,8 +66,9 @@ class SegmentRun:
         return Segment(StepId(real.id, real.life, real.hash, self._name), steps, fence)
 
     def _step(self, one: Planned) -> TargetStep:
-        """Return a step, with its values if they are known; else the target asks for them when it is the step's
-        turn."""
+        """Return a step, with its values if they are known. If not, the target asks for them when
+        it comes to the step.
+        """
         values = None
         if one.step.for_each is None:
             with suppress(StepFailed):
@@ -139,18 +141,20 @@ class SegmentRun:
 
     @property
     def failed(self) -> bool:
-        """Return whether the events say why it failed."""
+        """Return whether the events have the reason of the failure."""
         return self._history.failure is not None
 
     def repeated(self, done: Mapping[str, Done]) -> None:
-        """Work out again what a segment came to that was done before."""
+        """Work out again the results of a segment that was done before."""
         self._stops = lambda: False
         for one in self._order:
             if one.plan is not None:
                 self.did(one.name, done[one.name])
 
     def done(self) -> Events:
-        """Return what happened, but for what the log has already: a process may have ended between two appends."""
+        """Return the new events, without those that the log has already: a process may have ended
+        between two appends.
+        """
         return [(type_, payload) for type_, payload in self.events if not self._is_known(type_, payload)]
 
     def _is_known(self, type_: str, payload: Payload) -> bool:
@@ -160,9 +164,8 @@ class SegmentRun:
         return payload["recipe"] in state.results if type_ == "RecipeDone" else state.success is not None
 
     def undone(self, failed: StepFailed | None = None) -> Events:
-        """Return what happened in a transaction that is rolled back, and why, if the step that runs has failed.
-
-        Where nobody knows whether it was rolled back, that alone is told.
+        """Return the events of a transaction that is rolled back, and of the failure of the step that ran. If nobody
+        knows whether it was rolled back, return only an event that says so.
         """
         events: Events = [
             (type_, {**payload, "gone": True} if type_ == "Result" and "reason" not in payload else payload)
@@ -175,7 +178,7 @@ class SegmentRun:
 
 
 def segment_step(one: Planned, values: Mapping[str, Any] | None, limits: Limits, *, undo: bool = True) -> TargetStep:
-    """Return a step as its target wants it. `undo`: whether it may have to be undone by images."""
+    """Return a step as its target runs it. `undo`: whether it may have to be undone by images."""
     if one.plan is None:
         raise TypeError(one)
     return TargetStep(

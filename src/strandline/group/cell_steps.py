@@ -1,4 +1,4 @@
-"""Steps on targets without transactions: each thing is in the log before what comes next.
+"""Steps on targets without transactions. Each stage of a step is in the log before the next one begins.
 
     image → `Intent` with image, values and timestamp, in the log → write → read back → `Result`
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Tried(Protocol):
-    """Makes a call, again where that may help; raises `StepFailed` where it does not."""
+    """Makes a call and retries it where that may help. Raises `StepFailed` if the call cannot succeed."""
 
     def __call__(self, call: Callable[[], T | Failed]) -> T: ...
 
@@ -82,7 +82,7 @@ def affected(step: TargetStep, cells: Cells) -> int:
 
 
 def intent(step: TargetStep, cells: Cells, timestamp: int, at: int) -> Iterator[tuple[str, Payload]]:
-    """Return the events of an intent: its image in pages where it is long."""
+    """Return the events of an intent. A long image goes into pages."""
     made: dict[str, Any] = {
         "columns": list(cells.image.columns), "keys": cells.image.keys, "read_at": cells.read_at,
         "written": [list(key) for key in cells.keys],

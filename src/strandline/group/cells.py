@@ -57,7 +57,7 @@ class RowState:
         """The timestamps of the writes that met it."""
 
     def note(self, wrote: Wrote, read: dict[str, Cell]) -> None:
-        """Take one write more into account."""
+        """Add one more write."""
         plan = wrote.step.plan
         self.writes.add(wrote.timestamp)
         self.newest = max(self.newest, wrote.timestamp)
@@ -71,7 +71,7 @@ class RowState:
                 self.others.setdefault(name, cell)
 
     def cover(self, wrote: Wrote) -> None:
-        """Note a removal that found nothing left of this row: what is put back has to be above that, too."""
+        """Note a removal that found nothing left of this row. Cells put back must have later timestamps."""
         columns = wrote.step.plan.statement.shape.columns
         self.writes.add(wrote.timestamp)
         self.removed |= not columns
@@ -98,7 +98,7 @@ def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:
         numbers = {row[: image.keys]: number for number, row in enumerate(image.rows)}
         partitions = {key[:size]: number for key, number in numbers.items()}
         for key in wrote.cells.keys if plan.undo != "delete" else tuple(numbers):
-            if None not in key:  # else the image is of a partition without rows
+            if None not in key:  # else the image has only the static columns of a partition
                 read = {name: cell for name, cell in _cells(wrote, numbers.get(key)).items() if name not in static}
                 new = RowState(table, key, present=key in numbers)
                 found.setdefault((table.name, key), new).note(wrote, read)
@@ -162,7 +162,7 @@ def _back(state: RowState, now: int) -> Iterable[UndoStatement]:
 
 
 def _left(cell: Cell, now: int) -> int | None:
-    """Return the TTL to write: 0 for a cell that lives for ever; None for one whose life is over."""
+    """Return the TTL to write: 0 for a cell without one, None for a cell whose TTL is over."""
     if cell.ttl is None:
         return 0
     left = cell.ttl - -(-(now - cell.read_at) // SECOND_US)

@@ -1,8 +1,8 @@
-"""Success checks: what must hold after a step's statement, and what decides about it.
+"""Success checks: conditions that must hold after a step's statement.
 
     checks=[affected_rows_equal(1), is_true("balance >= 0"), ask("auditor", timeout_s=5)]
 
-All of them must hold. A check is data, so that a definition can be kept; `verdict` says what became of one.
+All of them must hold. A check is data, so that a definition can be stored; `verdict` evaluates it.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Check:
 
 
 def no_exception() -> Check:
-    """Hold whenever the statement raised nothing."""
+    """Hold if the statement raised no error."""
     return Check("no_exception")
 
 
 def affected_rows_equal(n: int) -> Check:
-    """Hold if so many rows existed and matched."""
+    """Hold if exactly `n` rows existed and matched."""
     return Check("affected_rows_equal", n)
 
 
@@ -107,7 +107,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(check: Check, scope: Scope, affected: int | None) -> Verdict:
-    """Return the verdict of a check that needs nobody: neither `ask` nor `query_check`."""
+    """Return the verdict of a check that asks no handler and runs no query."""
     if check.kind in _AFFECTED:
         if affected is None:
             return Verdict(False, "check_error", "the statement changes no rows")

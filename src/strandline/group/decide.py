@@ -59,7 +59,7 @@ class Course(Following):
     def __init__(
         self, plan: GroupPlan, history: History, settings: GroupSettings, unsure: Container[str] = frozenset()
     ) -> None:
-        """`unsure`: segments that may have been sent though the history does not say so."""
+        """`unsure`: segments that may have been sent although the history has no event of it."""
         super().__init__(history)
         self.plan, self._settings, self.unsure = plan, settings, unsure
         self.under: set[Action] = set()
@@ -107,7 +107,7 @@ class Course(Following):
             self._new(name)
 
     def done(self, action: Action) -> None:
-        """Take note that an action is over, whatever came of it."""
+        """Note that an action is over, whatever its result."""
         if action in self.under:
             self.under.remove(action)
             self.running -= isinstance(action, Run)
@@ -119,7 +119,7 @@ class Course(Following):
                 self._new(name)
 
     def _new(self, name: str) -> None:
-        """Look at a step with the next decision: something is new about it."""
+        """Consider a step in the next decision, because there is news of it."""
         for one in (*self._owners.get(name, ()), name, self.plan.segments.of.get(name, name)):
             if one in self._active:
                 self._look[one] = None
@@ -134,7 +134,9 @@ class Course(Following):
         return self._order
 
     def decide(self, now: int) -> list[Action]:
-        """Return what comes next, and is not under way here. Notes are to be applied before the next decision."""
+        """Return the next actions that are not under way here. The caller applies the notes
+        before the next decision.
+        """
         found = self._sends(now)
         while self._times and self._times[0][0] <= now:
             _, what = heapq.heappop(self._times)
@@ -158,7 +160,7 @@ class Course(Following):
 
     @property
     def wake_at(self) -> int | None:
-        """Return when to decide again, if nothing happens before."""
+        """Return when to decide again if there is no news before."""
         times = [self._times[0][0]] if self._times else []
         history = self.history
         if history.decided is None and history.failure is None and not history.final:
@@ -191,8 +193,7 @@ class Course(Following):
         return self._forward(now)
 
     def _may_have_run(self, last: str) -> bool:
-        """Return whether the last segment was sent, and is committed, or nobody knows: its group cannot go back
-        then."""
+        """Return whether the last segment is or may be committed. If so, its group cannot go back now."""
         if self.is_committed(last):
             return True
         others = (name for name, one in self.plan.steps.items() if one.plan is not None and name not in self._of(last))
@@ -237,7 +238,7 @@ class Course(Following):
         return [Note("Failed", {"step": PRE, **reason})]
 
     def _looked_at(self) -> Iterator[str]:
-        """Yield what is to be looked at, by name, until nothing is: a look may put more there."""
+        """Yield the names of steps to consider, until none is left. Considering one may add more."""
         while True:
             while (name := self._schedule.take()) is not None:
                 self._active[name] = self._look[name] = None
@@ -304,7 +305,9 @@ class Course(Following):
     # ------------------------------------------------------------ questions
 
     def answer(self, ask: Ask, now: int, found: list[Action]) -> Payload | None:
-        """Return the answer to a question; None if it is still to come, and (`found`) what is to be done for it."""
+        """Return the answer to a question. If it is still to come, return None and add to `found`
+        what has to be done for it.
+        """
         message = message_id(self.history, ask.step, ask.recipe)
         question = self.history.questions.get(message)
         if question is not None and question.answered:
@@ -323,7 +326,7 @@ class Course(Following):
         return None
 
     def _until(self, question: Question) -> int:
-        """Return until when an answer is waited for: for a group that has failed no longer than for a statement."""
+        """Return how long to wait for an answer. A group that has failed waits no longer than for a statement."""
         until = question.asked + int(question.timeout_s * SECOND_US)
         if self._failed_at is not None and question.box is None and self.history.decided is None:
             until = min(until, self._failed_at + int(self._settings.statement_timeout_s * SECOND_US))
@@ -332,7 +335,7 @@ class Course(Following):
     # ------------------------------------------------------------ it has failed
 
     def _stopping(self, now: int) -> list[Action]:
-        """Return what comes next of a group that has failed: nothing starts, and what runs here comes to its end."""
+        """Return the next actions of a failed group: no step starts, and steps that run here come to their end."""
         history = self.history
         if self._failed_at is None:
             self._failed_at = now
@@ -361,8 +364,9 @@ class Course(Following):
         return found
 
     def _given_up(self, one: Planned, state: StepState, now: int) -> list[Action]:
-        """Return what follows of a step that has not succeeded when its group failed: answers are kept, nobody is
-        asked."""
+        """Return what follows of an unfinished step after its group failed: answers are kept, but
+        no handler is asked.
+        """
         questions = [ask for ask in self.under if isinstance(ask, Ask) and ask.step == one.name]
         known = {ask: self.history.questions.get(message_id(self.history, ask.step, ask.recipe)) for ask in questions}
         followed, _, done = self.follow(one, state, now)
@@ -390,7 +394,7 @@ class Course(Following):
     # ------------------------------------------------------------ back
 
     def _begin_back(self) -> Schedule:
-        """Begin to go back. Segments wait for those behind them."""
+        """Begin to go back. Each segment waits until the segments behind it are undone."""
         of = self.plan.segments.of
         wants: dict[str, list[tuple[str, str]]] = {of[name]: [] for name in reversed(self.plan.steps)}
         for name, needs in self.plan.wants().items():
@@ -414,7 +418,7 @@ class Course(Following):
         return self._after_undo(now)
 
     def _undo(self, name: str, now: int) -> list[Action]:
-        """Return what comes next of a segment on its way back; nothing if a step of it has failed there."""
+        """Return the next actions of a segment on its way back; none if the undo of a step in it has failed."""
         history, steps = self.history, self._of(name)
         known = {step: history.undo[step].state for step in steps if step in history.undo}
         if "undo_failed" in known.values():
@@ -451,7 +455,7 @@ class Course(Following):
         return [Note("UndoResult", payload)]
 
     def _ran(self, one: Planned) -> bool | None:
-        """Return whether a step is to be undone; None if nobody knows."""
+        """Return whether a step ran and is to be undone; None if nobody knows."""
         history, name = self.history, one.name
         state = history.step(name)
         if not one.writes:
@@ -484,7 +488,7 @@ class Course(Following):
         return self._result(one.name, failed=answer["reason"])
 
     def _rolled(self, name: str, by: str, now: int) -> list[Action]:
-        """Undo a step by a rollback step. Each runs once; one whose data was never made has nothing to do."""
+        """Undo a step by a rollback step. Each runs once, and does nothing if the data that it needs was never made."""
         job, states = self.plan.rollback[by], self.history.steps
         state = self.history.step(by)
         missing = any(
@@ -505,7 +509,7 @@ class Course(Following):
         return self._result(name, by) if done else found
 
     def _finished(self, name: str) -> bool:
-        """Return whether a step came so far that its data is there."""
+        """Return whether a step got far enough to have its data."""
         one = self.plan.steps.get(name)
         if one is None or one.plan is None:
             return name in self.history.steps

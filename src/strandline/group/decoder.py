@@ -1,9 +1,9 @@
-"""The decoder: what a caller gives for a group, in Python or as JSON, becomes its parts, and all that is wrong is told.
+"""The decoder makes the parts of a group from what a caller gives, in Python or as JSON, and collects all problems.
 
     in Python    parts as objects; a plain text where it can only be a name: a step's, a handler's
     as JSON      parts as objects of JSON; a plain text stands for the first field of any part
 
-Numbers and their limits are `problems`' to look at, with what is wrong between parts.
+`problems` checks numbers, their limits, and conflicts between parts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Decoder:
         self._problems, self._json = problems, json
 
     def known(self, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        """Return what is given, without fields that nobody knows."""
+        """Return the given fields without unknown ones."""
         names = frozenset(names)
         for name in [name for name in given if name not in names]:
             near = difflib.get_close_matches(name, names, n=1)
@@ -142,7 +142,7 @@ class Decoder:
 
 
 def listed(given: Any) -> list[Any]:
-    """Return a list of what is given: several of something, or one."""
+    """Return what is given as a list. A single value becomes a list of one."""
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
     return [] if given is None else list(given) if several else [given]
 

@@ -144,7 +144,9 @@ class Group:
         return step
 
     def _connect(self, step: Step) -> None:
-        """Put a step behind what it waits for, and before its rollback steps; or leave the graph as it was."""
+        """Put a step behind the steps that it waits for, and before its rollback steps. After an
+        error the graph is unchanged.
+        """
         added: list[tuple[str, list[str], bool]] = []
         for behind, before in [(step.name, step.behind()), *((name, [step.name]) for name in step.rollback_steps())]:
             known, new = self.graph.has(behind), [one for one in before if not self.graph.has_edge(behind, one)]
@@ -184,7 +186,7 @@ class Group:
 
     @classmethod
     def of(cls, made: Any, *, checked: bool = False) -> Group:
-        """Return a group from JSON values; `checked`: they are a group's that was found right."""
+        """Return a group from JSON values. `checked`: the values were found valid before."""
         if not isinstance(made, dict) or made.get("form", FORM) != FORM:
             raise refusal([Problem("value", None, f"not a group of form {FORM}")], "?")
         group = cls(made.get("id", ""), deadline_s=made.get("deadline_s"), on_conflict=made.get("on_conflict"))
@@ -217,7 +219,7 @@ class Group:
 
     @property
     def hash(self) -> str:
-        """Return the hash of the definition: what tells two groups of one id apart."""
+        """Return the hash of the definition, by which two groups with one id are told apart."""
         return hash_of(self.made())
 
     # ------------------------------------------------------------ problems

@@ -1,4 +1,4 @@
-"""One group on its way: what is decided is carried out, what came of it goes into the history, and so on.
+"""Drives one group: carries out what is decided, puts the results into the history, and decides again.
 
     news ──▶ decide ──▶ notes into the history, again ──▶ actions: one in this thread, others beside it ──▶ news
 
@@ -67,25 +67,25 @@ class Drive:
         self, shared: Shared, history: History, plan: GroupPlan, place: StreamPlace, targets: frozenset[str], *,
         resumed: bool,
     ) -> None:  # fmt: skip
-        """`resumed`: the processor before may have begun it."""
+        """`resumed`: the previous processor may have begun the group."""
         self.shared, self.plan, self.place, self.targets = shared, plan, place, targets
         self.messages = Messages(self)
         self.taken = not resumed
-        """Nothing of the processor before gets into its history any more."""
+        """Whether the previous processor can add nothing more to its history."""
         self.begun = False
-        """It may run: its rows are free, its targets are there."""
+        """Whether it may run: its rows are free and its targets are there."""
         self.running = False
-        """Its loop has not seen yet that the group has come to rest."""
+        """Whether the loop has not seen yet that the group has come to rest."""
         self.resting = False
-        """It has come to rest, which its processor is to look at."""
+        """Whether it has come to rest and its processor has to look at it."""
         self.parked = False
-        """It waits for an operator."""
+        """Whether it waits for an operator."""
         self.aside = False
-        """It has changed nothing, and a target is away."""
+        """Whether it was put aside: it has changed nothing, and a target is away."""
         self.unsure: set[str] = set(plan.segments.steps) if resumed else set()
         """Segments that may have been sent though the history does not say so."""
         self._active = 0
-        """Threads that are at it, or will be."""
+        """The number of threads that work on it, or will."""
         self._tries: dict[Action, Tries] = {}
         self._wake: int | None = None
         self._began: float | None = None
@@ -113,11 +113,13 @@ class Drive:
 
     @property
     def busy(self) -> bool:
-        """Return whether something of it runs here."""
+        """Return whether a thread of this process works on the group."""
         return bool(self._active or self.messages.calls)
 
     def identity(self, target: str) -> str:
-        """Return which database a target was when the group was submitted; its name where nobody recorded that."""
+        """Return the identity of a target's database at the group's submit; the target's name if
+        it was not recorded.
+        """
         return self.history.identities.get(target, target)
 
     @property
@@ -134,12 +136,12 @@ class Drive:
     # ------------------------------------------------------------ what its processor does
 
     def take(self) -> None:
-        """Say in its history that this processor has it. What the one before wrote at the last moment counts."""
+        """Record in the group's history that this processor has it. Late events of the previous processor count."""
         while not self.ended:
             self.record.add("Taken", {"fence": self.shared.lease.fence})
             try:
                 self.record.flush()
-            except SeqNrConflict:  # the lease is ours: the processor before wrote its last events
+            except SeqNrConflict:  # the lease is ours, so the previous processor has written its last events
                 self._use(self._loaded())
                 continue
             break
@@ -153,12 +155,12 @@ class Drive:
         return history
 
     def begin(self) -> None:
-        """Go on with it, in a thread of the pool."""
+        """Drive the group on, in a thread of the pool."""
         self._enter()
         self.shared.host.submit(self, self._begin)
 
     def begin_here(self) -> None:
-        """Go on with it in this thread."""
+        """Drive the group on, in this thread."""
         self._enter()
         self.go(self._begin)
 
@@ -168,11 +170,11 @@ class Drive:
                 self.shared.host.entered(self)
             self._active += 1
             self.running = True
-            self.begun = not self.aside  # else nothing starts before it is known where it begins
+            self.begun = not self.aside  # no step starts before it is known whether the group begins anew
             self.parked = False
 
     def send_hooks(self) -> None:
-        """Tell hooks of a group that has ended: some of them were perhaps not told."""
+        """Send the remaining messages to hooks of a group that has ended."""
         self.begun = True
         self.go_on()
 
@@ -191,8 +193,9 @@ class Drive:
         reached("group.started")
 
     def _has_begun_again(self) -> bool:
-        """Go on with a group that was put aside. One whose start is not in the log begins anew, for its target may be
-        another database now. Return false if the log is away: it stays aside."""
+        """Go on with a group that was put aside. A group whose start is not in the log begins anew, because its target
+        may be another database now. Return False if the log is away: the group then stays aside.
+        """
         try:
             history = None if self.history.is_start_logged else self._loaded()
         except Unavailable as error:
@@ -206,7 +209,7 @@ class Drive:
         return True
 
     def cancel(self) -> None:
-        """Let the group fail, because somebody wants it undone; that is durable when this returns."""
+        """Make the group fail, because a caller wants it undone. This is durable on return."""
         with self.lock:
             if self.history.decided is None and not self.history.cancelled and not self.ended:
                 self.add("Cancelled", {})
@@ -225,14 +228,14 @@ class Drive:
         self.record.flush()
 
     def poke(self) -> None:
-        """Go on with the group: there is news."""
+        """Go on with the group, because there is news."""
         if self.begun:
             self.go_on()
 
     # ------------------------------------------------------------ threads
 
     def go_on(self, work: Work | None = None) -> None:
-        """Do this in a thread of the pool, and then what comes next."""
+        """Run `work` in a thread of the pool, then go on with the group."""
         with self.lock:
             if not self.busy:
                 self.shared.host.entered(self)
@@ -240,11 +243,11 @@ class Drive:
         self.shared.host.submit(self, work)
 
     def later(self, seconds: float, work: Work) -> None:
-        """Do this after a while, in which nobody holds a thread."""
+        """Run `work` after a while, without holding a thread meanwhile."""
         self.shared.host.later(seconds, partial(self.go_on, work))
 
     def go(self, work: Work | None) -> None:
-        """Do this, then what comes next, until there is nothing more for this thread."""
+        """Run `work`, then the group's next actions, until there are none for this thread."""
         try:
             while True:
                 if work is not None:
@@ -265,11 +268,11 @@ class Drive:
 
     @property
     def _to_flush(self) -> bool:
-        """Return whether it comes to rest on its way back, with something that is not in the log."""
+        """Return whether the group comes to rest while going back, with events that are not in the log."""
         return self.begun and self.history.decided == "rollback" and self.record.pending and self._active == 1
 
     def _next(self) -> list[Action]:
-        """Return what is to be done now; the notes among it are taken at once. The lock is held."""
+        """Return the actions to carry out now. Notes among them are applied at once. The caller holds the lock."""
         if not self.begun:
             return []
         found: list[Action] = []
@@ -285,7 +288,9 @@ class Drive:
                 self.add(note.type, note.payload)
 
     def _share_out(self, actions: list[Action]) -> Work | None:
-        """Tell hooks and ask; of the rest one is for this thread, the others are for threads beside it."""
+        """Send to hooks, ask handlers, give the other actions to the pool except one, which is
+        returned for this thread.
+        """
         if not actions:
             self.record.flush()
             return None
@@ -302,7 +307,7 @@ class Drive:
         return partial(self._do, rest[0]) if rest else None
 
     def _rest(self) -> None:
-        """Let this thread leave the group. The lock is held."""
+        """Let this thread leave the group. The caller holds the lock."""
         self._active -= 1
         if self._active:
             return
@@ -317,7 +322,7 @@ class Drive:
         self.shared.host.left(self)
 
     def woken(self) -> None:
-        """Go on with the group: its time has come."""
+        """Go on with the group, because a timer is due."""
         with self.lock:
             self._wake = None
         self.poke()
@@ -328,7 +333,9 @@ class Drive:
             self._rest_of_broken()
 
     def _sticks(self, error: Exception) -> None:
-        """Leave the group as it is, with its rows, after an error of this program; another processor tries it again."""
+        """After an error of this program, leave the group as it is, and keep its rows. Another
+        processor tries it again.
+        """
         detail = f"{type(error).__name__}: {error}"
         try:
             with self.lock:
@@ -358,7 +365,7 @@ class Drive:
     # ------------------------------------------------------------ actions
 
     def _do(self, action: Action) -> None:
-        """Try an action once. What did not work is tried again later, without a thread meanwhile."""
+        """Try an action once. If it fails, a timer tries it again; no thread waits meanwhile."""
         if isinstance(action, Run):
             self._run(action)
         elif isinstance(action, UndoSegment):
@@ -378,7 +385,7 @@ class Drive:
             self.course.done(action)
 
     def _again(self, action: Action) -> None:
-        """Try it again after a while."""
+        """Try an action again after a while."""
         self.later(self._tries_of(action).again(), partial(self._do, action))
 
     def _tries_of(self, action: Action) -> Tries:
@@ -386,7 +393,9 @@ class Drive:
             return self._tries.setdefault(action, Tries(self.shared.settings, time.monotonic()))
 
     def _waits_for_target(self, action: Action, error: Unavailable) -> bool:
-        """Try an action again later, going back, whose target does not answer; false once that took too long."""
+        """While going back, try an action again later if its target does not answer. Return False
+        once this took too long.
+        """
         waits = error.retryable and self._tries_of(action).waits(time.monotonic())
         if waits:
             self._again(action)
@@ -430,7 +439,7 @@ class Drive:
         return self.course.stops(segment, self.now())
 
     def _of_failure(self, step: str, run: SegmentRun | None, failed: StepFailed) -> list[tuple[str, Payload]]:
-        """Return the events of a segment that has failed, in what lies between its statements or in one of them."""
+        """Return the events of a segment that failed, in a statement or between two statements."""
         if run is not None:
             return run.undone(None if run.failed else failed)
         reason = {"reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
@@ -457,7 +466,7 @@ class Drive:
         return found != "no"
 
     def _may_be_committed(self, segment: str) -> bool:
-        """Find out whether a segment ran of which nobody knows. One that did not never will."""
+        """Find out whether a segment ran whose outcome is unknown. If it did not run, make sure that it never will."""
         try:
             return self.execution.has_run(segment)
         except Unavailable:
@@ -470,8 +479,9 @@ class Drive:
         return not any(one.writes and history.step(name).data is not None for name, one in self.plan.steps.items())
 
     def _is_put_aside(self, action: Run) -> bool:
-        """Put the group aside until its target is back, unless something else of it runs, or is tried again; return
-        whether that was done. Who was asked is not asked again."""
+        """Put the group aside until its target is back, unless another action of it runs or is retried; return whether
+        it was put aside. Handlers that were asked are not asked again.
+        """
         with self.lock:
             alone = self._active == 1 and not self.messages.calls and self._tries.keys() <= {action}
             if not alone or self.history.final:

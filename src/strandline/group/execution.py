@@ -1,6 +1,6 @@
-"""What a group does on its targets: it executes segments, finds out whether they ran, and undoes them.
+"""Works on the targets of a group: executes segments, finds out whether they ran, and undoes them.
 
-Each call is one try. It raises `StepFailed`, or `Unavailable` going back; when to try again is its driver's to say.
+Each call is one try. It raises `StepFailed` or, going back, `Unavailable`. The driver decides when to try again.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ Events = list[tuple[str, Payload]]
 
 @dataclass(slots=True)
 class OpenTarget:
-    """A target that is open, and whose it is."""
+    """An open target and its owner."""
 
     target: SqlTarget | CellTarget
     owner: Owner
 
 
 class Gone(StepFailed):
-    """The target did not answer; `away`: it is not there at all."""
+    """The target did not answer. `away`: it cannot be reached at all."""
 
     gone = True
 
@@ -84,7 +84,7 @@ class Execution:
         self._cells_lock = Lock()
 
     def _opened(self, target: str | None) -> OpenTarget:
-        """Return a target; `Unavailable.away` while it is not there, whoever found that."""
+        """Return a target. Raises `Unavailable.away` while it is known to be away."""
         found = self._targets.get(target or "")
         if found is None:
             raise Unavailable(f"target {target} is away", code="away", hint="nothing to do: it is tried again")
@@ -96,7 +96,7 @@ class Execution:
     # ------------------------------------------------------------ forward
 
     def executed(self, one: Planned) -> Events:
-        """Execute a query, or a step of a target without transactions; the events that tell of it."""
+        """Execute a query, or a step of a target without transactions; return its events."""
         values, started = context(one, self._history.steps), self._clock()
         self._intend(one)
         reached("step.before")
@@ -110,7 +110,7 @@ class Execution:
         return SegmentRun(self._plan, self._history, name, self.limits, self._clock, stops)
 
     def executed_together(self, run: SegmentRun, target: str) -> Events:
-        """Execute a segment in one transaction; the events that tell of it. `Stopped` if the group has failed."""
+        """Execute a segment in one transaction; return its events. Raises `Stopped` if the group has failed."""
         self._intend(self._plan.step(run.at))
         reached("step.before")
         segment = run.segment(self._lease.fence)
@@ -165,7 +165,7 @@ class Execution:
     # ------------------------------------------------------------ back
 
     def has_run(self, segment: str) -> bool:
-        """Find out whether a segment of an SQL target ran. One that did not never will."""
+        """Return whether a segment of an SQL target ran. If it did not run, make sure that it never will."""
         opened = self._opened(self._plan.target_of(segment))
         self._lease.check()
         never = cast(SqlTarget, opened.target).void(opened.owner, self.step_id(segment), self._lease.fence)
@@ -173,7 +173,7 @@ class Execution:
         return not never
 
     def undone(self, segment: str) -> Mapping[str, Undone | NotUndone]:
-        """Put back what a segment changed; what came of each step that nothing holds back."""
+        """Put back what a segment changed; return the result of each step that was not held back."""
         undo = self._history.undo
         left = (name for name in self._plan.segments.steps[segment] if name in undo and undo[name].state != "undone")
         steps = [self._plan.step(name) for name in left]
@@ -226,8 +226,9 @@ class Execution:
             return self._cells[place, stay]
 
     def _over(self, one: Planned, time_: int) -> int:
-        """Return the time at which a step's cells are put back over those that others wrote: the last one then, the
-        same for every try, so that what is written after the undo stays."""
+        """Return the timestamp at which a step's cells are put back over those of others: their last write time then.
+        It is the same for every try, so that later writes stay.
+        """
         undo = self._history.undo[one.name]
         if not undo.over:
             over = self._times.next(time_)
@@ -237,7 +238,7 @@ class Execution:
 
 
 def undo_result(step: str, outcome: Undone | NotUndone) -> Payload:
-    """Return the event that tells of an undo."""
+    """Return the event of an undo."""
     payload: dict[str, Any] = {"step": step, "state": "undone"}
     if isinstance(outcome, NotUndone):
         conflicts = _shown(outcome.conflicts)
@@ -248,7 +249,7 @@ def undo_result(step: str, outcome: Undone | NotUndone) -> Payload:
 
 
 def _shown(conflicts: Sequence[RowConflict]) -> list[dict[str, Any]]:
-    """Return as many conflicts as an event takes; of a long value, how it begins."""
+    """Return as many conflicts as fit into an event, with long values cut."""
     found, left = [], SHOWN_BYTES
     for conflict in conflicts[:100]:
         made = {name: encoded(_begun(value)) for name, value in conflict._asdict().items()}

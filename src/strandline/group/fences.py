@@ -1,4 +1,4 @@
-"""The targets of a stream while one processor runs it: each is opened, found to be ours, and fenced, once.
+"""The targets of a stream while one processor runs it. Each is opened, checked to be owned by the stream, and fenced.
 
     away ──▶ there ──▶ now and then: old barrier rows are removed
      ▲         │
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from strandline.group.groups import Groups
 
 FIRST_TRY_S: Final = 1.0
-"""The processor waits so long for all targets before it begins."""
+"""How long the processor waits for all targets before it begins."""
 FORGET_S: Final = 600.0
 FORGET_GROUPS: Final = 1000
 REASON_MAX: Final = 200
@@ -59,7 +59,7 @@ class Fences:
         self._lock = Lock()
 
     def begin(self) -> None:
-        """Try all of them; those that take long go on being tried."""
+        """Try to fence all targets. Tries that take long go on in the background."""
         until = time.monotonic() + FIRST_TRY_S
         for name in self._tried:
             self._try(name)
@@ -69,7 +69,7 @@ class Fences:
         self.check()
 
     def check(self) -> None:
-        """Raise what a later try cannot mend."""
+        """Raise an error that a later try cannot mend, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -78,7 +78,7 @@ class Fences:
         self._forget()
 
     def lost(self, name: str, why: str) -> None:
-        """Try a target again later that was there and does not answer."""
+        """Try a target again later, because it stopped answering."""
         with self._lock:
             if self.there.pop(name, None) is None:
                 return

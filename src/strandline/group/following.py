@@ -1,4 +1,4 @@
-"""What follows of a step's rows: its expressions and checks, in its transaction or after it. Pure.
+"""Works out what follows from a step's rows: expressions and checks, in its transaction or after it. Pure.
 
 every expression has its value      RecipeDone for each
 somebody is asked for a result      the question, until its answer is there

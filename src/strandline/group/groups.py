@@ -64,11 +64,11 @@ from strandline.values.events import Event
 from strandline.values.keys import key_partition
 
 LOOK_S: Final = 0.01
-"""`wait` looks at most once in this time."""
+"""`wait` reads the log at most once in this time."""
 NEAR_S: Final = 0.5
 """`wait` looks at least once in this time, though a processor of this process tells it the end."""
 BARRIERS_S: Final = 1.0
-"""`get` waits for a target no longer than this."""
+"""The longest time that `get` waits for a target."""
 _logger: Final = logging.getLogger("strandline.group")
 HOW: Final = ("retry", "force", "accept_current")
 PAGE_BYTES_LEAST: Final = 2**20
@@ -83,7 +83,7 @@ class Handle(NamedTuple):
     """A processor in this process tells the end here."""
 
     def wait(self, timeout_s: float = 30.0) -> Outcome:
-        """Return its outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
+        """Wait for the end of the group and return its outcome. Raises `Unavailable.timeout` if that takes longer."""
         return self.groups.wait(self.id, timeout_s)
 
 
@@ -151,8 +151,7 @@ class Groups:
         return True
 
     def _no_handler(self, name: str) -> str | None:
-        """Return why there is no handler of this name; None if it is in the registry, a work journal's, or one of
-        code."""
+        """Return why there is no handler of this name; None if the registry, a work journal or loaded code has it."""
         if name in self.handlers or (isinstance(name, str) and code_named(name) is not None):
             return None
         if not isinstance(name, str) or not name.startswith(WORK):
@@ -201,7 +200,7 @@ class Groups:
             raise refusal([problem], name) from error
 
     def plan_of(self, history: History) -> GroupPlan:
-        """Return the plan of a group that was submitted, as it was made then."""
+        """Return the plan that was made when the group was submitted."""
         return planned_again(history.definition, history.plan)
 
     # ------------------------------------------------------------ look
@@ -211,7 +210,7 @@ class Groups:
         return load(self.journal, id_)
 
     def get(self, id: str) -> Outcome:  # noqa: A002 (the specification's name)
-        """Return how a group stands; `NotFound.group` if there is none."""
+        """Return the present outcome of a group. Raises `NotFound.group` if there is none."""
         history = self._known(id)
         told = leases.LastBeat() if history.state in ENDS else leases.said(self.journal, history.stream)
         history = self._with_barriers(history, told.away)
@@ -225,7 +224,9 @@ class Groups:
         return replace(outcome_of(history, holder=told.holder, hung=hung), waits_for=self._waits_for(history, told))
 
     def _with_barriers(self, history: History, away: Container[str]) -> History:
-        """Return a history with what only barrier rows know of a group that runs, as far as its targets answer."""
+        """Return a history with events that only the barrier rows of a running group tell, as far
+        as its targets answer.
+        """
         found: list[Barrier] = []
         for name, dialect in history.dialects.items() if history.state not in ENDS else ():
             if dialect == "cassandra" or name not in self.targets.given or history.stream != self.stream:
@@ -260,7 +261,7 @@ class Groups:
         return self._waits_for_rows(history, told) if history.state == "queued" else None
 
     def _waits_for_rows(self, history: History, told: leases.LastBeat) -> str | None:
-        """Name a group that waits for an operator, or for others, and holds rows which this one needs."""
+        """Return a text that names the group whose rows this one needs, if that group waits itself."""
         mine: tuple[Held, ...] | None = None
         for id_ in told.open:
             other = self.load(id_)
@@ -293,8 +294,7 @@ class Groups:
         return history
 
     def wait(self, id: str, timeout_s: float = 30.0) -> Outcome:  # noqa: A002 (the specification's name)
-        """Return the outcome of a group, once it has ended; `Unavailable.timeout` with its state if that takes
-        longer."""
+        """Wait for the end of a group and return its outcome. Raises `Unavailable.timeout` if that takes longer."""
         check_not_inside(self.stream)
         until = time.monotonic() + checks.timeout_s(timeout_s)
         partition = key_partition(group_key(id), self.log.partitions)
@@ -336,7 +336,9 @@ class Groups:
     # ------------------------------------------------------------ act
 
     def cancel(self, id: str) -> Outcome:  # noqa: A002 (the specification's name)
-        """Ask for a group to be undone; nothing happens to one that has ended, or is decided. How it stands."""
+        """Ask for a group to be undone, and return its present outcome. A group that is decided
+        or has ended is not changed.
+        """
         history = self._known(id)
         if history.state not in ENDS:
             self._tell(history.stream, "Cancel", {"group": id})
@@ -404,7 +406,7 @@ class Groups:
         self.journal.append_reserved(inbox_key(stream), [Event(type_, dict(payload))])
 
     def processor(self) -> Processor:
-        """Return what runs this stream's groups. One processor at a time runs them; others wait."""
+        """Return a processor of this stream's groups. One processor at a time runs them; others wait."""
         return Processor(self)
 
 

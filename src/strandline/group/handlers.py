@@ -48,7 +48,7 @@ class Handlers:
         """Message ids of calls that did not return in time, and whom they went to."""
 
     def run(self, callee: Callee, message: Any) -> Future[HandlerAnswer]:
-        """Call this in a thread. The future is told its answer, whenever that comes."""
+        """Run `call` in a thread. Its answer, whenever it comes, is the future's result."""
         answer: Future[HandlerAnswer] = Future()
         with self._changed:
             self._calls.append((callee, message, answer))
@@ -81,7 +81,7 @@ def check_handlers(registry: Mapping[str, Callee]) -> None:
 
 
 def called(callee: Callee, message: Any) -> HandlerAnswer:
-    """Return what a handler answers; one that raises has answered, too."""
+    """Call a handler and return its answer. An exception is an answer, too."""
     try:
         given = callee(message)
         check_ran(given)
@@ -91,7 +91,7 @@ def called(callee: Callee, message: Any) -> HandlerAnswer:
 
 
 def answer_of(given: Any) -> HandlerAnswer:
-    """Return what a handler gave, as an answer."""
+    """Return a handler's return value as an answer."""
     if isinstance(given, Refused):
         return HandlerAnswer(None, readable(str(given.reason)), given.retryable)
     results = given.results if isinstance(given, Produced) else given

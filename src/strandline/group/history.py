@@ -6,9 +6,9 @@
     step    waiting → running → succeeded | failed | unknown;  waiting → skipped
             with an intent → undoing → undone | undo_failed;  undo_failed → (resolve) undoing
 
-All that was received is in it: rows, results, answers, verdicts. So a group resumes from its history, and can be played
-back without handlers and targets. What is long goes in pages (`Page`): rows before their `Result`, a definition behind
-its `Defined`.
+The history has everything that was received: rows, results, answers, verdicts. So a group resumes from its history, and
+can be played back without handlers and targets. Long values go into pages (`Page`): rows before their `Result`, a
+definition behind its `Defined`.
 """
 
 from __future__ import annotations
@@ -148,13 +148,14 @@ class History:
 
     @property
     def waits_for_operator(self) -> bool:
-        """Return whether it goes on when an operator says so: an undo has failed, or an error of this program is in the
-        way."""
+        """Return whether the group waits for an operator: an undo has failed, or an error of this
+        program is in the way.
+        """
         return self.state == "rollback_failed" or (bool(self.stuck) and self.state not in ENDS)
 
     @property
     def is_start_logged(self) -> bool:
-        """Return whether the log has that it was started."""
+        """Return whether the log has the group's start."""
         return bool(self._started_in_log)
 
     @property
@@ -168,7 +169,7 @@ class History:
         return self.state in ENDS and all(hook.done for hook in self.hooks.values())
 
     def apply(self, entry: HistoryEvent, timestamp: int = 0) -> None:
-        """Take one event more; `Corrupt.history` for one that has no business here."""
+        """Apply one more event. Raises `Corrupt.history` for an event that cannot come here."""
         known = _APPLY.get(entry.type)
         if known is None or (self.last == 0) != (entry.type == "Defined"):
             raise self._unreadable(entry, f"is a {entry.type}, which does not belong there")
@@ -190,7 +191,7 @@ class History:
         )
 
     def logged(self, entries: Iterable[HistoryEvent], timestamp: int) -> None:
-        """Take note that these are in the log, since this time."""
+        """Note that these events are in the log since this time."""
         for entry in entries:
             if entry.type == "Started":
                 self._started_in_log = timestamp

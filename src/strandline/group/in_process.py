@@ -1,6 +1,5 @@
-"""What those who submit, the processor and those who wait tell each other where they are in one process.
-
-All of it is in the log, too, and found there by whoever was not told: this only saves reading it.
+"""A short way between submitters, processor and waiters of one process. Everything here is in the log, too, where all
+others find it: this only saves reading it.
 
     submit ──▶ expect ──▶ `Defined` is durable ──▶ define ──▶ entry in the stream ──▶ the processor takes it
     the processor ──▶ `Ended` is durable ──▶ ended ──▶ whoever waits, or holds a handle
@@ -28,7 +27,7 @@ PLANS_MAX: Final = 1000
 
 
 class Ending:
-    """Tells the end of a group to those who wait. It lives as long as a caller holds it."""
+    """Tells waiters that a group has ended. It lives as long as a caller holds it."""
 
     __slots__ = ("__weakref__", "_told", "outcome")
 
@@ -37,7 +36,7 @@ class Ending:
         self.outcome: Outcome | None = None
 
     def tell(self, outcome: Outcome | None) -> None:
-        """Tell that the group has ended; None: the log says how."""
+        """Note that the group has ended. With None, waiters read the outcome in the log."""
         self.outcome = outcome
         self._told.set()
 
@@ -46,13 +45,13 @@ class Ending:
         return self._told.is_set()
 
     def wait(self, timeout_s: float) -> Outcome | None:
-        """Wait until it is told, or the time is over."""
+        """Wait until the group has ended or the time is over."""
         self._told.wait(timeout_s)
         return self.outcome
 
 
 class Slip:
-    """A call of submit, and what it hands over."""
+    """A call of `submit`, and the group's events that it hands over."""
 
     __slots__ = ("entries", "id", "life", "plan", "size")
 
@@ -101,7 +100,7 @@ class InProcess:
     # ------------------------------------------------------------ from submit to the processor
 
     def expect(self, id_: str) -> Slip:
-        """Prepare for a group that is going to be defined: this call knows of nothing in the log."""
+        """Prepare to hand over a group before its first event is in the log."""
         slip = Slip(id_)
         if self._processor is not None:
             with self._lock:
@@ -109,7 +108,7 @@ class InProcess:
         return slip
 
     def define(self, slip: Slip, life: int | None, entries: list[HistoryEvent], plan: GroupPlan | None = None) -> None:
-        """Hand over the first events of a group: all that there are, unless somebody said otherwise meanwhile."""
+        """Hand over the first events of a group. They are its whole history, unless `forget` was called meanwhile."""
         if self._slips.get(slip.id) is not slip or life is None:
             return
         size = len(packed(entries))
@@ -120,11 +119,11 @@ class InProcess:
                 self._bytes += size
 
     def forget(self, id_: str) -> None:
-        """Hand nothing over of a group: the log may have something else."""
+        """Do not hand this group over, because the log may have other events of it."""
         self._pop(id_)
 
     def take(self, id_: str) -> HandedOver | None:
-        """Return a group that was submitted here and not taken yet; None: the log has it."""
+        """Return a group that was submitted here and not taken yet; None if it must be read from the log."""
         slip = self._pop(id_)
         history = None if slip is None else folded(id_, ((entry, slip.life, 0) for entry in slip.entries))
         return None if slip is None or history is None else HandedOver(history, slip.plan)
@@ -141,7 +140,7 @@ class InProcess:
         """Return where the end of a group will be told, if a processor of this process runs it."""
         with self._lock:
             known = self._endings.get(id_)
-            if known is None or known.told:  # an earlier life of this id has ended there
+            if known is None or known.told:  # an `Ending` that has fired is of an earlier life of this id
                 known = self._endings[id_] = Ending()
             return known
 

@@ -1,8 +1,8 @@
 """The inbox of a stream: answers, acks, cancels and resolves for its groups, from any process.
 
-Only the processor takes them out: each goes into its group's history, then it acts, then it is deleted. One that has to
-wait holds back none of the others, only that they are deleted; a restart finds it again, and with it those behind it
-that were heard: hearing twice changes nothing.
+Only the processor takes messages out. Each goes into its group's history, then acts, then is deleted. A message that
+has to wait delays only the deletion of later ones, not their effect. After a restart the processor reads it again
+together with the later ones; to act twice changes nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Inbox:
     def __init__(self, journal: Journal, stream: str) -> None:
         self._journal, self._key = journal, inbox_key(stream)
         self._deleted_to = self._read_to = -1
-        """-1: nobody has looked yet."""
+        """-1 before the first look."""
         self._waiting: dict[int, Message] = {}
 
     @property
     def waiting(self) -> bool:
-        """Return whether there are messages that could not act yet."""
+        """Return whether there are messages that have not acted yet."""
         return bool(self._waiting)
 
     def is_empty(self) -> bool:
@@ -38,7 +38,9 @@ class Inbox:
         return not self._waiting and (head is None or head.seq_nr <= self._read_to)
 
     def hear(self, act: Callable[[Message], bool]) -> None:
-        """Let each message act that did not; `act` says whether it has, or has nothing to act on."""
+        """Let each message act that has not yet. `act` returns whether the message has acted, or
+        has nothing to act on.
+        """
         if self._read_to < 0:
             head = self._journal.head(self._key)
             self._deleted_to = self._read_to = 0 if head is None else head.delete_to

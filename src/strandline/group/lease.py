@@ -1,11 +1,9 @@
 """The right to run a stream: a journal of its own, in which its holder appends a beat now and then.
 
 Every append says which event it expects to be the last, so two processors cannot both hold it, on any log, and nobody
-needs a clock that others have. A holder whose beat is still for `lease_s`, by the boot clock of whoever watches, is
-taken to be gone; the next one raises the fence. A holder that could not beat for two thirds of that time stops by
-itself, and asks its own clock alone.
-
-With its beat a holder says how far it came (`done_to`) and which groups before that are still open.
+needs a clock that others have. A holder whose beat has not changed for `lease_s`, by the boot clock of the watching
+process, counts as gone; the next holder raises the fence. A holder that could not beat for two thirds of that time, by
+its own clock, stops by itself. A beat contains the stream's progress (`done_to`) and the open groups before it.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class StreamPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProgress:
-    """The progress of a stream, as a beat says it."""
+    """The progress of a stream, as a beat contains it."""
 
     done_to: int = 0
     open: Mapping[str, StreamPlace] = field(default_factory=dict)
@@ -79,7 +77,7 @@ class LastBeat(StreamProgress):
 
 
 def said(journal: Journal, stream: str) -> LastBeat:
-    """Return what a stream's lease says now."""
+    """Return the last beat of a stream's lease."""
     for event in journal.read(lease_key(stream), limit=1, backwards=True):
         told: dict[str, Any] = dict(event.payload)
         told["open"] = {id_: StreamPlace(n, id_, code) for id_, (n, code) in told["open"].items()}
@@ -91,7 +89,9 @@ class StreamLease:
     """The right to run a stream, held."""
 
     def __init__(self, journal: Journal, stream: str, lease_s: float, before: LastBeat, holder: str, now: int) -> None:
-        """Take the lease over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
+        """Take the lease over from `before`, which no longer beats. Raises `SeqNrConflict` if
+        another processor was faster.
+        """
         self.stream, self.fence, self.holder = stream, before.fence + 1, holder
         self.progress = StreamProgress(
             done_to=before.done_to, open=before.open, horizon=before.horizon, code=before.code, replaced=before.replaced
@@ -112,24 +112,24 @@ class StreamLease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise `LeaseLost` if it may be over: nobody is asked."""
+        """Raise `LeaseLost` if the lease may be over, by this process's clock alone."""
         if self._lost or boot_clock() - self._beaten > self._lease_s * 2 / 3:
             raise self._gone(self._lost or "its beat could not be written in time")
 
     def look(self) -> None:
-        """Raise `LeaseLost` if the log says that somebody else has it."""
+        """Raise `LeaseLost` if another holder has the lease in the log."""
         found = said(self._journal, self.stream)
         if found.fence > self.fence:
             self._lost = f"{found.holder} took it over"
             raise self._gone(self._lost)
 
     def say(self, **changes: Any) -> None:
-        """Let the next beat say this, all of it or nothing."""
+        """Put this progress, all of it or nothing, into the next beat."""
         with self._saying:
             self.progress = replace(self.progress, **changes)
 
     def beat(self) -> None:
-        """Say now how far it came."""
+        """Beat now, with the latest progress."""
         self.check()
         try:
             self._beat()
@@ -160,7 +160,7 @@ class StreamLease:
         with self._lock:
             try:
                 self._append(more)
-            except SeqNrConflict:  # the answer to the beat before was perhaps lost
+            except SeqNrConflict:  # perhaps the answer to the previous beat was lost
                 if first or not self._found_own():
                     raise
                 self._append(more)
@@ -206,9 +206,8 @@ def take(
     waiting: Callable[[LastBeat], bool],
     holder: str = "",
 ) -> StreamLease | None:
-    """Take the lease, once nobody holds it. `waiting` is told for whom, and says whether to wait on.
-
-    While the log is away it is waited for: nobody sees meanwhile whether the holder beats.
+    """Take the lease once it has no holder. `waiting` is called with the holder's name and returns whether to wait on.
+    While the log is away this waits for it, because the holder's beats cannot be seen.
     """
     name = holder or f"{socket.gethostname()}:{os.getpid()}"
     found, still = said(journal, stream), boot_clock()
@@ -239,5 +238,7 @@ def take(
 
 
 def boot_clock() -> float:
-    """Return seconds that no setting of the clock moves, and that pass while the machine sleeps, where it can tell."""
+    """Return the seconds of a clock that nobody can set and that, where the system offers it,
+    runs while the machine sleeps.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -1,4 +1,4 @@
-"""Lists of a stream's groups, and how streams stand.
+"""Lists of a stream's groups, and the status of streams.
 
 Open groups are those of the stream and its lease, exact, with the pipeline running or not. The others are found by the
 tags of their histories (`strandline.group` on `Defined`, `strandline.group.committed` and so on upon `Ended`), as far
@@ -53,7 +53,7 @@ class GroupList(NamedTuple):
 
     groups: tuple[Listed, ...]
     as_of: int
-    """All that happened up to then (µs) is in it."""
+    """The list has everything that happened up to this time (µs)."""
     after: str | None
     """The place to go on from; None if this was all."""
 
@@ -135,7 +135,7 @@ class Lister:
 
 
 def streams_of(journal: Journal, load: Load) -> list[StreamStatus]:
-    """Return how all streams stand whose first entry was carried, exact."""
+    """Return the exact status of all streams whose first entry is in the store."""
     found, last = [], None
     while keys := journal.keys("group_stream", after=last, limit=1000):
         last = keys[-1]

@@ -1,4 +1,4 @@
-"""News in the log for the processor of a stream: something came into its stream or its inbox."""
+"""Watches the log for a processor: tells it when entries come into its stream or its inbox."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def follow(log: Log, stream: str, told: Callable[[], None], is_over: Callable[[]
         except StrandlineError as error:
             _logger.warning("stream %s cannot be followed: %s", stream, error)
             time.sleep(TICK_S)
-        except Exception:  # without this thread nothing would be heard any more
+        except Exception:  # without this thread the processor would get no more news
             _logger.exception("stream %s is followed anew", stream)
             time.sleep(TICK_S)

@@ -1,4 +1,4 @@
-"""Whom a group asks and tells: handlers and hooks, in this process or through work journals.
+"""Sends a group's questions and hook messages to handlers, in this process or through work journals.
 
 A question is in the log before it goes out; both ways look the same in the history. A hook is a question that nobody
 waits for. Handlers are called, and messages are posted, in the threads of `handlers`; nobody holds a thread while an
@@ -139,7 +139,7 @@ class Messages:
     # ------------------------------------------------------------ questions
 
     def ask(self, asks: Sequence[Ask]) -> None:
-        """Ask, unless that was done: first all of it is in the log, at once."""
+        """Ask the questions that were not asked yet. All of them go into the log first, in one append."""
         drive = self._drive
         with drive.lock:
             if drive.history.failure is not None and drive.history.decided is None:
@@ -180,7 +180,7 @@ class Messages:
             return
 
         def answered(answer: HandlerAnswer) -> None:
-            """Take what a call came to. What is posted has its answer later, unless it could not be posted."""
+            """Take the result of a call. The answer to a posted message comes later, unless posting it failed."""
             if question.box is None or answer.results is None:
                 drive.go_on(partial(self._answered, ask, message, 1, answer))
 
@@ -231,7 +231,7 @@ class Messages:
         )
 
     def timed_out(self, message: str) -> None:
-        """Take note that no answer came in time. The lock is held."""
+        """Note that no answer came in time. The caller holds the lock."""
         if (handler := self.calls.pop(message, None)) is not None:
             reached("group.no_answer_in_time")
             self._handlers.hung[message] = handler
@@ -255,7 +255,7 @@ class Messages:
     # ------------------------------------------------------------ hooks
 
     def send(self, action: Send) -> None:
-        """Tell a hook, once its message is in the log."""
+        """Send a message to a hook, once it is in the log."""
         self._drive.record.flush()
         reached("hook.queued")
         self._tell(action.message_id, 1)
@@ -305,7 +305,7 @@ class Messages:
 
 
 def kept_answer(answer: HandlerAnswer) -> dict[str, Any]:
-    """Return an answer as the history keeps it: for results that it cannot keep, why."""
+    """Return an answer as the history keeps it. If it cannot keep the results, return a refusal with the reason."""
     try:
         made = written_answer(answer)
         if len(orjson.dumps(made)) <= PAGE_BYTES:

@@ -1,4 +1,6 @@
-"""The targets that a program names: opened when they are needed, whose they are, and what their tables look like."""
+"""The targets that a program names. They are opened when needed; this knows their owners and the
+schema of their tables.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ TargetOpener = Callable[[str, Target], OpenedTarget]
 
 
 class SharedLook(Generic[T]):
-    """A look at something that changes, shared by all who ask meanwhile: each gets one that began after it asked."""
+    """A read of something that changes, shared by concurrent callers. Each gets the result of a
+    read that began after its call.
+    """
 
     def __init__(self, look: Callable[[], T]) -> None:
         self._look = look
@@ -39,7 +43,7 @@ class SharedLook(Generic[T]):
         self._found: Future[T] = Future()
 
     def now(self) -> T:
-        """Return what is found, or raise what is raised, by a look that begins after this call."""
+        """Return the result, or raise the error, of a read that begins after this call."""
         mine = self._newest = next(self._asked)
         with self._looking:
             if self._seen < mine:
@@ -75,7 +79,9 @@ class OpenTargets:
             return self._opened[name]
 
     def owner(self, name: str) -> Owner:
-        """Return the row by which a target is ours; `InvalidGroup.target_taken` if it is another's."""
+        """Return the row that makes this stream a target's owner. Raises
+        `InvalidGroup.target_taken` if another stream owns it.
+        """
         target = self.target(name)
         with self._lock:
             known = self._owners.get(name)
@@ -90,7 +96,7 @@ class OpenTargets:
         return self.target(target).tables(list(names))
 
     def changed_table(self, tables: Mapping[str, Mapping[str, TargetTable]]) -> str | None:
-        """Name a table that is not what a plan rests on any more; `tables` are those of the plan, by target."""
+        """Return a table that has changed since a plan was made on it. `tables`: the plan's tables, by target."""
         for target, known in tables.items():
             now = self.tables(target, known)
             for name, table in known.items():

@@ -1,4 +1,4 @@
-"""What became of a group and its steps, or how they stand: what a program sees of a history."""
+"""The outcome, or present state, of a group and its steps: what a program sees of a history."""
 
 from __future__ import annotations
 

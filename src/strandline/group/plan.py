@@ -78,7 +78,7 @@ class Planned:
         return made
 
     def hold(self) -> None:
-        """Find out which rows it touches."""
+        """Work out which rows the step touches."""
         if self.plan is not None and self.target is not None:
             found = held(self.plan, self.values)
             self.holds = tuple(one._replace(place=(self.target, *one.place)) for one in found)
@@ -174,9 +174,8 @@ class GroupPlan(NamedTuple):
         )
 
     def placed(self, identities: Mapping[str, str] | None = None) -> GroupPlan:
-        """Find out who comes before whom: steps that may touch the same rows, one writing, run in this order.
-
-        `identities` of targets: two names may lead to one database.
+        """Order the steps that may touch the same rows, if one of them writes: they run in the plan's sequence.
+        `identities` of targets are needed because two names may lead to one database.
         """
         last = TouchedRows()
         for name in self.sequence:
@@ -192,7 +191,7 @@ class GroupPlan(NamedTuple):
         return self._replace(segments=segments_of(self.steps, self.sequence))
 
     def made_order(self) -> dict[str, Any]:
-        """Return what `placed` found out, as JSON values. It never changes: barrier rows have the names of segments."""
+        """Return the order that `placed` found, as JSON values. It must never change: barrier rows name segments."""
         order = {name: one.order for name, one in self.steps.items() if one.order}
         return {"before": order, "segments": list(map(list, self.segments.steps.values())), "last": self.segments.last}
 

@@ -34,7 +34,7 @@ class Processor:
         """The number of groups that have ended here, by the state in which they did."""
 
     def run(self) -> None:
-        """Run the stream until `stop`. `LeaseLost` if another processor took over."""
+        """Run the stream until `stop`. Raises `LeaseLost` if another processor took over."""
         self._work(until_idle=False)
 
     def run_until_idle(self) -> None:
@@ -43,7 +43,7 @@ class Processor:
         self._work(until_idle=True)
 
     def stop(self) -> None:
-        """Start nothing more; `run` returns when what runs has ended. From any thread."""
+        """Start no more steps; `run` returns when the running ones have ended. May be called from any thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -80,7 +80,7 @@ class Processor:
             try:
                 turn.end()
             finally:
-                pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for a target that does not answer
+                pool.shutdown(wait=False, cancel_futures=True)  # do not wait for a target that does not answer
                 lease.release()
 
     def _say_whom(self, holder: leases.LastBeat) -> None:
@@ -89,7 +89,9 @@ class Processor:
             _logger.warning("stream %s is run by %s: waiting", self._groups.stream, holder.holder)
 
     def _has_done_all(self, holder: leases.LastBeat) -> bool:
-        """Return whether the processor that runs the stream has left nothing but what waits for an operator."""
+        """Return whether the processor that runs the stream has ended all groups except those
+        that wait for an operator.
+        """
         head = self._journal.head(stream_key(self._groups.stream))
         if head is not None and head.seq_nr > holder.done_to:
             return False

@@ -1,8 +1,8 @@
 """A group's history while it runs: what is in the log, and what is not there yet.
 
-Events are numbered as they are made, so that each has its seq_nr before it is in the log. `flush` writes them there, at
-the number where they belong; if somebody else was there before, this processor's time may be over. What an SQL step did
-before it is in the log is known by the step's barrier row: whoever resumes runs the step again, and is told.
+Events are numbered as they are made, so each has its seq_nr before it is in the log. `flush` appends them at these
+numbers; if the log has another event there, this processor may have lost its lease. The barrier row of an SQL step says
+what the step did before its events are in the log: a processor that resumes runs the step again and gets its outcome.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class GroupRecord:
         self._flushing = Lock()
 
     def add(self, type_: str, payload: Payload) -> HistoryEvent:
-        """Make an event, at this time if it says no other; it is part of the state at once."""
+        """Make an event and apply it to the state at once. Its time is this one unless it has its own."""
         if "at" not in payload:
             payload = {**payload, "at": self._clock()}
         with self.lock:
@@ -65,7 +65,7 @@ class GroupRecord:
 
     @property
     def pending(self) -> bool:
-        """Return whether something is not in the log."""
+        """Return whether there are events that are not in the log."""
         return bool(self._pending)
 
     def flush(self) -> None:

@@ -59,7 +59,7 @@ class RowQueues:
         return list(self._waiting.get(group, ()))
 
     def release(self, group: Hashable, keep: Iterable[Held] = ()) -> list[Hashable]:
-        """Leave the queues, but for what is kept; return the groups that may start now."""
+        """Leave the queues, except those of `kept` places; return the groups that may start now."""
         for one in self._places.pop(group, ()):
             self._leave(group, one)
         kept = tuple(dict.fromkeys(keep))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class RunLine:
     def __init__(self, most: int) -> None:
-        """`most`: so many groups run at a time."""
+        """`most`: the most groups that run at a time."""
         self._most = most
         self.ready: deque[Drive] = deque()
         self.busy: set[str] = set()
@@ -25,7 +25,7 @@ class RunLine:
 
     @property
     def is_full(self) -> bool:
-        """Return whether enough groups have come to rest that somebody should look at them."""
+        """Return whether so many groups have come to rest that the loop should settle them."""
         return len(self.at_rest) >= self._most
 
     def start(self) -> Drive | None:
@@ -40,14 +40,14 @@ class RunLine:
         return one
 
     def left(self, one: Drive) -> None:
-        """Note that nothing of a group runs here: it waits, is put aside, or has ended."""
+        """Note that no thread works on a group any more: it waits, is put aside, or has ended."""
         self.busy.discard(one.id)
         if one.running and not one.resting and (one.ended or not one.begun):
             one.resting = True
             self.at_rest.append(one)
 
     def settle(self) -> Drive | None:
-        """Take a group that has come to rest; it may be started again."""
+        """Note that the loop has seen that a group came to rest. The group may be started again."""
         if not self.at_rest:
             return None
         one = self.at_rest.popleft()

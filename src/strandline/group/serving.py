@@ -103,7 +103,7 @@ class HandlerServer:
         return self._named(made["handler"])(message)
 
     def _start(self, start: StartMessage) -> Callee:
-        """Return the handler that a group started; it is started once more if this process did not live then."""
+        """Return the handler that a group started. Start it again if this process is not the one that did."""
         with self._lock:
             known = self._started.get((start.group, start.name))
             if known is None:

@@ -2,7 +2,7 @@
 
     checked and planned ──▶ `Defined` in group|<id> ──▶ entry in group_stream|<stream>
 
-Whoever is killed in between has left a group that is never run; submitted again, it goes on from there.
+A process that is killed between these two appends leaves a group that never runs. A second submit completes it.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Submitter:
         return found if len(set(found.values())) < len(found) else {}
 
     def _still(self, right: _Right) -> bool:
-        """Return whether what was right once is right on the tables, and with the handlers, that are there now."""
+        """Return whether a definition that was valid before is still valid with the present tables and handlers."""
         try:
             for target in right.targets:
                 self._targets.owner(target)

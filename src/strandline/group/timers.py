@@ -1,4 +1,4 @@
-"""What is to be done at a time: calls, and groups to wake. Nothing that waits holds a thread."""
+"""Timers for calls and for groups to wake. A timer holds no thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Due = Callable[[], None] | str
 
 
 class Timers:
-    """Any number of threads may set one; one thread asks what is due."""
+    """Keeps timers. Any number of threads may set them; one thread takes those that are due."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[float, int, Due]] = []
@@ -28,7 +28,7 @@ class Timers:
             return self._waiting[0] is entry
 
     def due(self) -> list[Due]:
-        """Take those whose time has come, in its order."""
+        """Take the timers that are due, in the order of their times."""
         found: list[Due] = []
         with self._lock:
             while self._waiting and self._waiting[0][0] <= time.monotonic():

@@ -28,12 +28,12 @@ class Times:
         return self._clock()
 
     def ahead(self, time: int) -> int:
-        """Return how far a write time is ahead of the clock, and of all that may have been given before (µs)."""
+        """Return how far a write time is ahead of the clock and of all timestamps given before (µs)."""
         with self._lock:
             return time - max(self._clock(), self._last)
 
     def settle(self) -> None:
-        """Give no timestamp any more. All that were given are known: the next processor starts above these alone."""
+        """End the clock: it gives no more timestamps, so the next processor starts above the last one given."""
         with self._lock:
             self._lease.say(horizon=self._last)
 

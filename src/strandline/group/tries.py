@@ -1,4 +1,4 @@
-"""Whether an action that did not work is tried again, and when: one rule for all of them. Pure.
+"""Decides whether and when a failed action is tried again: one rule for all actions. Pure.
 
     forward   the target is away, and its group has changed nothing    it waits for the target
               an error that may pass                                   `retries` times
@@ -32,7 +32,7 @@ class Tries:
     """True if one of them may have been executed, though it failed."""
 
     def again(self) -> float:
-        """Count one more, and return the time until then."""
+        """Count one more try, and return the delay before it."""
         wait_s, self.count, self.wait_s = self.wait_s, self.count + 1, min(2 * self.wait_s, WAIT_MOST_S)
         return wait_s
 

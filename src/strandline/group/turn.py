@@ -3,9 +3,10 @@
     stream ──▶ admitted, in order ──▶ waiting for rows ──▶ running ──▶ ended, or waiting for an operator
                  (1,000 ahead)          (`rows`)            (`parallel_groups` at a time)
 
-There is one per stream, by a lease. Whoever takes over first raises the fence in every target (`fences`), so that
-nothing of the one before commits there any more; then it takes its groups over (`Taken`), and goes on from there.
-A target that is away holds up its own groups, and those behind them on their rows; they keep their places in line.
+A stream has one such processor, by a lease. A processor that takes over first raises the fence in every target
+(`fences`), so that its predecessor cannot commit there any more. Then it takes the predecessor's groups over (`Taken`)
+and continues them. A target that is away holds up its own groups, and those behind them on their rows; they keep their
+places in line.
 
     threads    the caller's: the loop, which reads stream and inbox and has the timers
                a pool, for whatever asks a database: statements, appends of groups (`driver`), fences
@@ -50,7 +51,7 @@ BEHIND_MAX: Final = 100
 SEGMENTS: Final = True
 """Tests compare segments with the same groups of which each step is a segment of its own."""
 PAUSE_S: Final = 0.02
-"""While groups run, what comes within this time is looked at together."""
+"""While groups run, news within this time is handled together."""
 _logger: Final = logging.getLogger("strandline.group")
 
 
@@ -86,7 +87,7 @@ class Turn:
         self._inbox = Inbox(self._journal, self._groups.stream)
         self._woken = True
         self._news = True
-        """Something came into stream or inbox."""
+        """Set when stream or inbox may have new entries."""
         self._timers = Timers()
         self._error: BaseException | None = None
         self._follower: Future[HandlerAnswer] | None = None
@@ -102,17 +103,17 @@ class Turn:
     def _submit(self, work: Work) -> None:
         try:
             self._pool.submit(work)
-        except RuntimeError:  # the turn is over: whoever resumes finds what comes now
+        except RuntimeError:  # the turn is over: the next processor finds this news
             _logger.info("stream %s: something came after the end", self._groups.stream)
 
     def _work(self, drive: Drive, work: Work | None) -> None:
-        """Go on with a group, and then with others in its place: nobody has to be woken for them."""
+        """Go on with a group, then with other groups in the same thread, which saves waking another thread."""
         drive.go(work)
         while (one := self._next_here()) is not None:
             one.begin_here()
 
     def wake(self, drive: Drive, seconds: float) -> None:
-        """Call `drive.woken()` after a while, if the group is open then."""
+        """Call `drive.woken()` after a while, if the group is still open."""
         self._after(seconds, drive.id)
 
     def later(self, seconds: float, call: Work) -> None:
@@ -124,12 +125,14 @@ class Turn:
             self.changed()
 
     def entered(self, drive: Drive) -> None:
-        """Note that something of a group runs here from now on. The group's lock is held."""
+        """Note that a thread works on a group from now on. The caller holds the group's lock."""
         with self._changed:
             self._line.busy.add(drive.id)
 
     def left(self, drive: Drive) -> None:
-        """Note that a group waits, is put aside, or has ended: nothing of it runs here. The group's lock is held."""
+        """Note that no thread works on a group: it waits, is put aside, or has ended. The caller
+        holds the group's lock.
+        """
         with self._changed:
             self._line.left(drive)
             if self._line.is_full or (self._ending and not self._line.busy):
@@ -141,13 +144,13 @@ class Turn:
         return self._groups.load(id_)
 
     def ended(self, drive: Drive) -> None:
-        """Tell those who wait for a group that its end is in the log."""
+        """Tell the waiters of a group that its end is in the log."""
         with self._changed:
             self._processor.ended[drive.history.state] += 1
         self._near.ended(drive.history)
 
     def lost(self, target: str, why: str) -> None:
-        """Let the groups of a target wait, which does not answer, until it is back."""
+        """Let the groups of a target that does not answer wait until it is back."""
         self._fences.lost(target, why)
 
     def failed(self, error: BaseException) -> None:
@@ -166,13 +169,13 @@ class Turn:
     # ------------------------------------------------------------ taking over
 
     def begin(self) -> None:
-        """Fence the one before, as far as its targets are there."""
+        """Fence the previous processor on all targets that are there."""
         self._near.start(self)
         self._fences.begin()
         self._follower = self._handlers.run(self._follow, None)
 
     def _admit_first(self) -> None:
-        """Admit what the one before may have begun."""
+        """Admit the groups that the previous processor may have begun."""
         before = self._advance.position
         try:
             entries = [*self._lease.progress.open.values(), *self._advance.entries(LOOK_AHEAD)]
@@ -216,7 +219,7 @@ class Turn:
             self._looked, self._news = 0.0, self._news or self._inbox.waiting
 
     def _take_over(self) -> None:
-        """Go on with those whose targets are all there now, and that are not under way."""
+        """Go on with groups whose targets are all there now and that do not run yet."""
         for one in self._untaken.values():
             if one.id not in self._taking and not self._lacks_target(one):
                 self._taking.add(one.id)
@@ -267,7 +270,7 @@ class Turn:
             one.woken()
 
     def _look(self, *, due: bool) -> None:
-        """Take in what came into stream and inbox: an answer that came before a time-out counts."""
+        """Read new entries of stream and inbox. An answer that came before a time-out counts."""
         news, self._news = self._news or due, False
         if news:
             self._inbox.hear(self._act_on)
@@ -280,7 +283,7 @@ class Turn:
             self._held_up = []
 
     def end(self) -> None:
-        """Let what runs come to its end, or to where it waits for somebody else."""
+        """Let running groups end, or come to where they wait for an answer, a date or a target."""
         with self._changed:
             self._ending = True
         self._near.stop(self)
@@ -305,14 +308,14 @@ class Turn:
         follow(self._groups.log, self._groups.stream, self._has_news, lambda: self._ending)
 
     def _has_news(self) -> None:
-        """Wake the loop, because something came into stream or inbox."""
+        """Wake the loop, because stream or inbox may have new entries."""
         self._news = True
         self.changed()
         with self._changed:
             self._changed.wait_for(lambda: self._ending or not self._line.busy, PAUSE_S)
 
     def _admit_new(self) -> None:
-        """Read on in the stream, as far as the look-ahead goes."""
+        """Read and admit new groups of the stream, as far as the look-ahead goes."""
         if (room := self._room()) <= 0:
             return
         before = self._advance.position
@@ -337,13 +340,15 @@ class Turn:
         return history.stream == self._groups.stream and history.state == "queued"
 
     def _room(self) -> int:
-        """Return how many entries more may be read."""
+        """Return how many more entries may be read."""
         return min(LOOK_AHEAD - len(self._open), self._advance.room)
 
     def _admit(
         self, place: StreamPlace, history: History, plan: GroupPlan | None = None, *, resumed: bool = False
     ) -> None:
-        """Let a group join the queues of what it holds. `resumed`: the processor before may have begun it."""
+        """Let a group join the queues of the rows that it holds. `resumed`: the previous
+        processor may have begun it.
+        """
         plan = plan or self._groups.plan_of(history)
         plan = plan if SEGMENTS else plan.step_by_step()
         targets = self._checked(plan)
@@ -360,8 +365,9 @@ class Turn:
         return None
 
     def _checked(self, plan: GroupPlan) -> frozenset[str]:
-        """Return the targets of a group. One that names what is not here is not begun: it would end for good, where
-        another processor could run it."""
+        """Return the targets of a group. A group with a target or handler that is unknown here is not begun: it would
+        fail, although another processor could run it.
+        """
         targets = plan.targets
         here = {name for name in plan.handlers if not name.startswith(WORK) and code_named(name) is None}
         for what, option, needed, known in (
@@ -388,8 +394,9 @@ class Turn:
         return target in one.targets and one.identity(target) != self._targets[target].owner.identity
 
     def _admit_again(self) -> None:
-        """Find out anew which group waits for which: a target is another database than was thought while it was
-        away."""
+        """Work out again which group waits for which, because a target that was away turns out to
+        be another database.
+        """
         with self._changed:
             self._rows, self._held_up = RowQueues(), []
             self._line.ready.clear()
@@ -409,7 +416,7 @@ class Turn:
         while True:
             with self._changed:
                 one = self._line.ready[0] if self._line.ready else None
-            if one is None or one.id in self._taking:  # it keeps its place: in a moment it is taken over
+            if one is None or one.id in self._taking:  # the group keeps its place, and will be taken over in a moment
                 return
             can = self._can_start(one)
             with self._changed:
@@ -424,7 +431,7 @@ class Turn:
             one.begin()
 
     def _next_here(self) -> Drive | None:
-        """Return the next group for a thread that has none any more."""
+        """Return the next group for a thread that has finished its own."""
         with self._changed:
             ask = not self._line.ready or self._is_open_question(self._line.ready[0]) or self._ending
             one = None if ask or self._processor._stopping or self._error is not None else self._line.start()
@@ -434,8 +441,9 @@ class Turn:
             return one
 
     def _can_start(self, one: Drive) -> bool:
-        """Return whether its targets are there and its code is served; one that was cancelled and never begun needs
-        none."""
+        """Return whether a group's targets are there and its code is served. One cancelled before
+        its start needs neither.
+        """
         if one.id in self._untaken:
             return False
         if one.history.failure is not None:
@@ -446,11 +454,11 @@ class Turn:
         return not one.targets <= self._targets.keys()
 
     def _is_open_question(self, one: Drive) -> bool:
-        """Return whether it is for the loop to find out if a group may start."""
+        """Return whether only the loop can find out if a group may start."""
         return bool(one.id in self._untaken or one.code or one.ended or self._lacks_target(one))
 
     def _settle(self) -> None:
-        """See what became of groups that ran."""
+        """Settle the groups that have come to rest."""
         while True:
             with self._changed:
                 if self._error is not None:
@@ -468,7 +476,7 @@ class Turn:
             self._news = self._news or self._inbox.waiting  # a message may have waited for this one
 
     def _tick(self, *, now: bool = False) -> None:
-        """Drop groups that are over, and say now and then how far the stream is done."""
+        """Drop groups that have ended, and regularly record the stream's progress."""
         for one in list(self._done.values()):
             if one.history.over:
                 one.record.flush()
@@ -478,13 +486,13 @@ class Turn:
             return
         self._say_behind([*self._held_up, *(one for one in self._open.values() if one.parked)])
         idle = not (self._line.ready or self._line.busy or self._taking)
-        stuck = idle and self._advance.room <= 0  # all groups that were read wait, and would hold back others
+        stuck = idle and self._advance.room <= 0  # all groups that were read wait, and block later ones
         passed = {one.place.n for one in self._open.values() if one.parked or (stuck and not one.running)}
         if self._advance.tick((one.place for one in self._open.values()), passed):
             self._woken = self._advance.more = True
 
     def _say_behind(self, waiting: list[Drive]) -> None:
-        """Say with the next beat which groups wait for rows of these."""
+        """Record with the next beat which groups wait for rows of these."""
         pairs = ((str(id_), one.id) for one in waiting for id_ in self._rows.behind(one.id))
         if (behind := dict(islice(pairs, BEHIND_MAX))) != self._lease.progress.behind:
             self._lease.say(behind=behind)
@@ -509,9 +517,8 @@ class Turn:
     # ------------------------------------------------------------ inbox
 
     def _act_on(self, message: Message) -> bool:
-        """Return whether a message has acted, or has nothing to act on.
-
-        One for a group that is not admitted or taken over yet waits, as does a resolve until its group came to rest.
+        """Return whether a message has acted, or has nothing to act on. A message for a group that is not admitted or
+        taken over yet waits; a resolve waits until its group has come to rest.
         """
         one = self._open.get(message["group"])
         if one is not None:

@@ -2,7 +2,7 @@
 
     b"\\x00"  ->  {"$": "bytes", "v": "AA=="}          Decimal("1.10")  ->  {"$": "decimal", "v": "1.10"}
 
-Texts of a target's own (`Opaque`) keep the type that they have there, for what Python cannot hold.
+A value that Python cannot hold stays in its target's text form, with its type there (`Opaque`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INT_MAX: Final = 2**63 - 1
 _PLAIN: Final = (bool, type(None))
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _DEEP: Final = 32
-"""After so many levels what is deeper goes as text: the log takes no value that is too deep."""
+"""Values below this many levels are written as text, because the log refuses values that are too deep."""
 DEPTH_MAX: Final = 128
 
 
@@ -124,7 +124,7 @@ def decoded(made: Any) -> Any:
     return read(made["v"])
 
 
-# A datetime is a date, an interface is an address: they stand first.
+# Subclasses stand first: a datetime is a date, an interface is an address.
 _TYPES: Final[tuple[tuple[str, Any, Callable[[Any], Any], Callable[[Any], Any]], ...]] = (
     ("int", int, lambda value: str(int(value)), int),
     ("float", float, lambda value: str(float(value)), float),

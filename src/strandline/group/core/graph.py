@@ -14,7 +14,9 @@ class Graph:
         self._dependents: dict[str, dict[str, None]] = {}
 
     def add(self, step: str, needs: Iterable[str]) -> list[str] | None:
-        """Add a step behind others. The names of a cycle, in order, if that would close one: then nothing changed."""
+        """Add a step behind others. If that would close a cycle, change nothing and return the
+        cycle's names in order.
+        """
         wanted = list(dict.fromkeys(needs))
         if cycle := self._cycle(step, wanted):
             return cycle
@@ -28,7 +30,7 @@ class Graph:
         return step in self._needs
 
     def has_edge(self, step: str, need: str) -> bool:
-        """Whether a step waits for another by itself."""
+        """Return whether a step waits for another one directly."""
         return need in self._needs.get(step, ())
 
     def remove(self, step: str, needs: Iterable[str], known: bool) -> None:
@@ -62,8 +64,8 @@ class Graph:
     def _cycle(self, step: str, needs: list[str]) -> list[str] | None:
         """Return the cycle that these needs would close, in the order in which its steps would run.
 
-        The steps behind the step and those before its needs are looked at in turns. The side that ends first settles
-        it, so a chain costs the same from whichever end it is defined.
+        The search goes forward from the step and back from its needs in turns, and ends with the side that is exhausted
+        first. So a chain costs the same from whichever end it is defined.
         """
         if step in needs:
             return [step, step]

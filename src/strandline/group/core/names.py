@@ -44,7 +44,7 @@ def bad_id(value: object, what: str) -> Problem:
 
 
 def of_error(error: InvalidInput, step: str | None) -> Problem:
-    """Return what another part refused as a problem of the definition."""
+    """Return the error of another part as a problem of the definition."""
     return Problem(error.code, step, error.message, error.facts.get("column"))
 
 

@@ -1,7 +1,7 @@
-"""Which steps may start: as soon as what they wait for is there, whatever others of equal depth do.
+"""Decides which steps may start: each as soon as what it waits for is there, independently of all other steps.
 
-A dependency is met when the named recipe's result is saved *and* the success of its step is decided. What waits for a
-step that has failed never starts. Pure: it is told what happened, and says what comes next. Used under a lock.
+A dependency is met when the named recipe's result is saved *and* the success of its step is decided. A step that waits
+for a failed step never starts. The schedule does no input or output. Its caller holds a lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One step: what is known of it, the values of its parameters, the values of its expressions. Pure.
+"""One step: its state, the values of its parameters and the values of its expressions. Pure.
 
 Order: the statement is executed and its rows are kept; all recipes are made of them, side by side; each result is saved
 and handed on as it comes.
@@ -22,7 +22,7 @@ from strandline.group.core.scope import Scope
 State = Literal["waiting", "running", "succeeded", "failed", "unknown", "skipped", "undoing", "undone", "undo_failed"]
 VALUE: Final = "value"
 DETAIL_MAX: Final = 10_000
-"""So many characters of a failure's detail are kept."""
+"""The most characters of a failure's detail that are kept."""
 RESULTS_BYTES: Final = 512 * 1024
 
 
@@ -35,8 +35,9 @@ class StepFailed(Exception):
     def __init__(
         self, reason: str, detail: str = "", *, retry: bool = False, unknown: bool = False, away: bool = False
     ) -> None:
-        """`retry`: the same may succeed in a moment; `unknown`: its statement may have been executed all the same;
-        `away`: its target did not answer."""
+        """`retry`: the same step may succeed in a moment. `unknown`: its statement may have been executed nevertheless.
+        `away`: its target did not answer.
+        """
         detail = readable(detail[:DETAIL_MAX])
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason, self.detail, self.retry, self.unknown, self.away = reason, detail, retry, unknown, away

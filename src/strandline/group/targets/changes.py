@@ -29,7 +29,7 @@ class SqlWords(NamedTuple):
 
 
 class SqlRefused(Exception):
-    """The database refuses a statement of the user's, or we do: nothing was changed."""
+    """The database, or this program, refuses a statement of the user's. Nothing was changed."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.detail)

@@ -1,4 +1,4 @@
-"""Steps on a target that speaks CQL, whichever it is: images with write times and TTLs, writes with timestamps.
+"""Steps on any target that speaks CQL: images with write times and TTLs, writes with timestamps.
 
 A back-end brings a driver (`asked`, `sent`); what a step is, is here. Values of images are bytes as the target stores
 them, in hexadecimal: exact for every type, and never interpreted.
@@ -63,7 +63,7 @@ def _answering(call: Callable[P, T]) -> Callable[P, T | Failed]:
 
 
 class CqlSteps(ABC):
-    """Does what all targets do alike that speak CQL."""
+    """Runs and undoes steps, the same way on every target that speaks CQL."""
 
     dialect: Dialect = "cassandra"
     name: str

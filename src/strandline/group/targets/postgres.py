@@ -222,7 +222,9 @@ class PostgresTarget(SqlSteps):
 
 
 class _Race(Exception):
-    """Somebody else was first, or the connection was dead to begin with: nothing was done, and is tried again."""
+    """A concurrent transaction was first, or the connection was dead before. Nothing was done,
+    and the call is retried.
+    """
 
 
 class _PostgresChanges:
@@ -296,7 +298,7 @@ class _PostgresChanges:
         self._last.append(self._ours(name, values))
 
     def commit(self) -> None:
-        """Execute what comes last, and make all durable; nothing that was sent ahead and not asked for."""
+        """Execute the last statement and commit. Statements that were sent ahead but not asked for are left out."""
         if self._ahead:
             raise AssertionError(self._ahead)
         for answer in (found := answers(self._connection, [*self._first, *self._last, _COMMIT])):

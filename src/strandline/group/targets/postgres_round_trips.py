@@ -57,7 +57,7 @@ class Answer:
 
 
 class Unsent(Answer):
-    """What stands for the answer to a statement that was not sent: a value of it has no form."""
+    """The answer in place of a statement that was not sent, because one of its values cannot be converted."""
 
     __slots__ = ("_wrong",)
 

@@ -77,7 +77,7 @@ _LOADERS |= {name: _opaque(name) for name in (*_RANGES, *(name.replace("range", 
 
 
 def register(context: AdaptContext) -> None:
-    """Let a connection load values so."""
+    """Register these loaders on a connection."""
     if context.adapters is None:
         return
     for name, loader in _LOADERS.items():

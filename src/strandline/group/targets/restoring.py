@@ -1,6 +1,4 @@
-"""What putting a row back takes: pure.
-
-Of each row that a step changed there are three images: before, after, and as it is now.
+"""Decides how to put rows back. Pure. Each row that a step changed has three images: before, after, and as it is now.
 
     now is            what is done
     as before         nothing

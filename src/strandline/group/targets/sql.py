@@ -1,4 +1,4 @@
-"""Segments on an SQL target, whichever it is: each is one transaction, and whatever goes wrong leaves nothing behind.
+"""Segments on any SQL target. Each is one transaction, so a failure leaves nothing behind.
 
     gate      the fence is ours, and this segment has no barrier row yet; else its outcome is what that row says
     before    of each step: the rows that its statement is about to change, locked
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class _Known(Exception):
-    """The segment is done: its barrier row says so."""
+    """Raised when the segment's barrier row shows that the segment is done."""
 
     def __init__(self, ran: Ran) -> None:
         super().__init__()
@@ -60,11 +60,11 @@ class _Known(Exception):
 
 
 class _Altered(Exception):
-    """A table is not what it was when it was looked at last: nothing was done, and is tried again."""
+    """Raised when a table has changed since its schema was read. Nothing was done, and the call is retried."""
 
 
 class SqlSteps(ABC):
-    """What both SQL targets do alike."""
+    """Runs and undoes segments, the same way on both SQL targets."""
 
     dialect: Dialect
     name: str
@@ -80,7 +80,9 @@ class SqlSteps(ABC):
 
     @abstractmethod
     def changing(self, limits: Limits, work: Callable[[Changes], T]) -> T:
-        """Do this in one transaction. It is begun again where that is how the database settles who was first."""
+        """Run `work` in one transaction. Where the database resolves conflicts by aborting one
+        side, it is begun again.
+        """
 
     @abstractmethod
     def may_create(self, changes: Changes) -> None:
@@ -92,7 +94,7 @@ class SqlSteps(ABC):
 
     @abstractmethod
     def reading(self, read: Callable[[Ask], T]) -> T:
-        """Do this, which changes nothing."""
+        """Run `work`, which changes nothing."""
 
     @abstractmethod
     def queried(self, asked: Bound, plan: Plan, limits: Limits) -> Rows:
@@ -122,7 +124,7 @@ class SqlSteps(ABC):
         return Call("own", (f"{self.catalogue}/target_state", (texts.named(table),)))
 
     def _ours(self, call: Callable[[], T]) -> T:
-        """Do this, without a statement of the user's. If it is refused, it may be tried again."""
+        """Run `work`, which has no statement of the user's. If the database refuses it, it may be tried again."""
         try:
             return call()
         except SqlRefused as error:
@@ -145,7 +147,7 @@ class SqlSteps(ABC):
         return self._ours(lambda: self.alone(owned))
 
     def alone(self, work: Callable[[Changes], T]) -> T:
-        """Do this in a transaction that ends as if no other ran meanwhile."""
+        """Run `work` in a serializable transaction."""
         return self.changing(Limits(OURS_S), work)
 
     def _owners(self, changes: Changes) -> list[Row]:
@@ -192,7 +194,7 @@ class SqlSteps(ABC):
             return self._explained(at[0], error.failed)._replace(step=at[0].name)
 
     def _explained(self, step: TargetStep, failed: Failed) -> Failed:
-        """Return why a statement failed: perhaps its table is another one by now."""
+        """Return why a statement failed. The reason may be that its table has changed."""
         writes = step.plan.statement.writes
         if failed.reason == "statement" and not failed.retry and step.plan.table is not None and writes:
             now = plan_now(step.plan, self.tables([writes]).get(writes), undo=False)
@@ -203,7 +205,7 @@ class SqlSteps(ABC):
     def _run(
         self, changes: Changes, owner: Owner, segment: Segment, host: SegmentHost | None, at: list[TargetStep]
     ) -> Ran:
-        """Run the steps. `at` has the one that is run."""
+        """Run the steps. `at` holds the step that is running."""
         at[0] = segment.steps[0]
         calls = [Call("own", ("gate", (owner.row, *segment.id)))]
         states = {}
@@ -239,7 +241,7 @@ class SqlSteps(ABC):
         return Ran(found)
 
     def _plan_of(self, step: TargetStep) -> Plan | str:
-        """Return the plan on the table as it was when it was looked at last."""
+        """Return the plan on the table's latest known schema."""
         if not step.undo or step.plan.table is None:
             return step.plan
         return plan_now(step.plan, self._known[step.plan.statement.writes][1], undo=True)
@@ -255,7 +257,7 @@ class SqlSteps(ABC):
                 break
             try:
                 found.append(self._calls(step._replace(plan=plan), step.values))
-            except SqlRefused:  # told when it is the step's turn
+            except SqlRefused:  # this is reported when it is the step's turn
                 break
         return found
 
@@ -396,7 +398,7 @@ class SqlSteps(ABC):
         self, changes: Changes, gate: tuple[Owner, StepId, int], left: Sequence[TargetStep],
         told: Mapping[str, str | None], on_conflict: OnConflict, at: list[TargetStep],
     ) -> dict[str, Undone | NotUndone]:  # fmt: skip
-        """Undo the steps. `at` has the one that is undone."""
+        """Undo the steps. `at` holds the step that is being undone."""
         restored = [step for step in left if told.get(step.name) != "accept_current"]
         for table in dict.fromkeys(step.plan.table.name for step in restored if step.undo and step.plan.table):
             changes.hold(table)

@@ -206,7 +206,7 @@ class SqliteTarget(SqlSteps):
             self._closed = True
             with suppress(apsw.Error):
                 self._writer.close(True)
-            while self._idle:  # taken from there: who reads has taken his, and closes it himself
+            while self._idle:  # taken from the pool: a reader that has a connection closes it itself
                 with suppress(apsw.Error, IndexError):
                     self._idle.pop().close(True)
             OPEN_FILES.remove(self._inode, self)
