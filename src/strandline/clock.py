@@ -1,4 +1,4 @@
-"""The wall clock, as timestamps count it, and as people read it."""
+"""The wall clock in microseconds, and times as people read them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ class ClosedAtEnd(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self

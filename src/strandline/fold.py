@@ -36,7 +36,7 @@ class FoldRules(NamedTuple):
     """The rules that creation fixed: every fold of a log's actions uses the same."""
 
     segment_size: int
-    """That of new heads; existing ones keep their own."""
+    """The segment size of new heads; existing heads keep their own."""
     append_ids_kept: int
     """How many ids that callers gave a head remembers."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 generation = 0
-"""How often this process's line was forked: grows in every child."""
+"""How many forks led to this process: grows by one in every child."""
 
 
 def _forked() -> None:

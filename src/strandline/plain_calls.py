@@ -16,7 +16,7 @@ PLAIN = "a plain function: it is called in a thread"
 
 
 def check_plain(handler: Callable[..., Any], field: str, hint: str = "") -> None:
-    """Refuse a function whose call does nothing by itself, or an object that is called as one."""
+    """Refuse a function, or a callable object, whose call does nothing by itself."""
     called = handler if inspect.isroutine(handler) or isinstance(handler, partial) else type(handler).__call__
     if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
         raise invalid("handler", field, "is async", allowed=PLAIN, got=handler, hint=hint)
@@ -25,7 +25,8 @@ def check_plain(handler: Callable[..., Any], field: str, hint: str = "") -> None
 
 
 def told(error: BaseException) -> str:
-    """Return what a handler raised, and the last line outside of this library that it came through."""
+    """Return the text of an error that a handler raised, with the last line outside of this library in its
+    traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(OURS)]
     at = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
@@ -37,7 +38,7 @@ def check_takes(handler: Callable[..., Any], count: int, field: str, allowed: st
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        return  # something built in, which does not say
+        return  # some built-in functions do not tell their arguments
     try:
         signature.bind(*[None] * count)
     except TypeError:

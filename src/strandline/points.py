@@ -1,6 +1,6 @@
 """Named places in the code, for tests: crash points between two durable writes, and rare paths.
 
-Nothing happens at a place in production but a look at one global. Tests wait at crash points or end the process there
+In production a named place only reads one global variable. Tests wait at crash points or end the process there
 (`strandline.testing.points`); runs of random programs count how often each rare path was reached
 (`strandline.testing.rare`), because a path that no run reaches is a path that nothing tests. A rare path is named
 `PART.WHAT`, and is listed here, so that a run knows which ones it did not reach.

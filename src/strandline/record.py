@@ -1,6 +1,6 @@
 """Records: how an action is written into the log.
 
-A record has a header, all that the fold needs, and a value, the payloads and metadata that the fold never reads.
+A record has a header, with all that the fold needs, and a value, with the payloads and metadata, which it never reads.
 
 - header: JSON with its own checksum in front, `{"crc":"0a1b2c3d","v":1,"kind":"append",…}`. Fields that say nothing are
   left out.
@@ -34,20 +34,21 @@ JOINED_BYTES_MAX: Final = 4096
 PLAIN_BYTES_MAX: Final = 1024
 HEADER_START: Final = b'{"crc":"'
 HEADER_SIGNED_AT: Final = len(HEADER_START) + 8 + 2
-"""After the checksum, its quote and the comma."""
+"""The index after the checksum, its quote and the comma."""
 HEADER_OPENED: Final = zlib.crc32(b"{")
-"""The checksum is that of the header without itself, which starts like this."""
+"""The checksum of a header leaves out the checksum field itself; this is its value after the opening brace."""
 LENGTH_TOP: Final = 0x80000000
 _TWO_HEXADECIMAL: Final = re.compile("[0-9a-f]{64}").fullmatch
 _MARK: Final = b'"kind":"mark"'
 _APPEND: Final = b'"kind":"append"'
 _KIND_WITHIN: Final = 48
 _KIND_FIRST: Final = b'"v":%d,"kind":"%b"'
-"""Behind the checksum, where who looks quickly finds it, and a database that lets a user record some kinds alone."""
+"""The kind follows the checksum, where a quick look finds it, and so does a database that lets a user record only some
+kinds."""
 _AT_LEAST: Final = b'"at_least":'
 _ONE_EVENT: Final = struct.Struct("<BIII")
 _COUNT: Final = itemgetter(slice(1, 5))
-# A plain append as `encode_header` writes it; most records are one. What it does not match is read the long way.
+# A plain append as `encode_header` writes it; most records are one. A header that does not match is parsed as JSON.
 _PLAIN: Final = re.compile(
     rb'\{"crc":"([0-9a-f]{8})","v":1,"kind":"append","key":"([^"\\\x00-\x1f]+)","events":(\[.+\]),'
     rb'"id":"([0-9a-f]{32})","digest":"([0-9a-f]{32})"\}',
@@ -55,7 +56,7 @@ _PLAIN: Final = re.compile(
 ).fullmatch
 
 _quoted: Final = re.compile(r'["\\\x00-\x1f]').search
-"""What JSON writes in another way."""
+"""Characters that JSON writes in another way."""
 
 
 class Record(NamedTuple):
@@ -120,7 +121,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def _sealed(rest: bytes) -> bytes:
-    """Return a header of which this comes after the opening brace."""
+    """Return a header, given the text after its opening brace."""
     return b'%b%08x",%b' % (HEADER_START, zlib.crc32(rest, HEADER_OPENED), rest)
 
 
@@ -133,7 +134,7 @@ def decode_header(data: bytes | None) -> Action:
             try:
                 parts = (_key_of(key), _events_of(events), append_id.decode(), False, digest.decode())
             except (ValueError, TypeError):
-                pass  # the long way tells what is wrong, if anything is
+                pass  # parsing the JSON tells what is wrong, if anything is
             else:
                 return new_tuple(Append, (*parts, None, None, KEEP_EXPIRY, None))
     if not data or not data.startswith(HEADER_START):
@@ -170,8 +171,7 @@ def derived(records: Iterable[Record], before: int) -> list[Record]:
 
 
 def time_of(timestamp: int, header: bytes | None, before: int) -> int:
-    """Return the timestamp of one of them, for which the log's clock says this one, behind a record of timestamp
-    `before`."""
+    """Return the derived timestamp of one record, from the log's clock and the timestamp of the record before it."""
     found = timestamp if timestamp > before else before + 1
     if header is not None and _AT_LEAST in header:
         return max(found, at_least_of(header))
@@ -401,7 +401,7 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
 
 
 def event_count(values: Iterable[bytes]) -> int:
-    """Return how many events values say that they have. What a damaged one says may be anything."""
+    """Return how many events these values say that they have. A damaged value may say any number."""
     counts = b"".join(map(_COUNT, values))
     whole = len(counts) // 4
     return sum(struct.unpack_from(f"<{whole}I", counts))

@@ -1,4 +1,4 @@
-"""The numbers that a log which folds by itself writes beside each record, and what they are good for.
+"""The numbers that a log which folds by itself writes beside each record, and the checks and repairs that use them.
 
     life, first, last    an append, and the numbers that its events got
     life, -, last        a delete, and the key's `delete_to` after it
@@ -22,9 +22,9 @@ from strandline.values.heads import Head, State
 from strandline.values.keys import is_key
 
 EVENTS_MAX: Final = 10_000
-"""No append has more events."""
+"""The greatest number of events that an append can have."""
 NO_DIGEST: Final = "0" * 32
-"""No value has this digest, so none is read as what was appended."""
+"""A digest that no value has, so that no value is taken for what was appended."""
 
 Numbers = tuple[int | None, int | None, int | None]
 

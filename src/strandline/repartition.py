@@ -1,11 +1,12 @@
-"""Repartition: another number of partitions, which is another log.
+"""Repartition: give a store another number of partitions, by moving it to a new log.
 
     lease ──▶ new, empty log ──▶ carry ──▶ appends end ──▶ carry to the end ──▶ heads into the new log ──▶ pair ──▶ done
              (old pairing: appends, reads)  (old pairing: reads alone)                          (new pairing: all)
 
 Pairing is one transaction of the store; killed before it, the old log is still the store's, and takes no appends until
-this was run again or taken back (`undo`). Who has the old pairing open is refused after it: its appends by the old log,
-its reads, queries and projections by the store, whose pointers say that their log is over.
+this was run again or taken back (`undo`). A process that has the old pairing open is refused after that: the old log
+refuses its appends, and the store refuses its reads, queries and projections, because its pointers say that the log was
+replaced.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Repartitioned(NamedTuple):
     """The result of a change of logs."""
 
     log_id: str
-    """Of the log that the store goes on from."""
+    """The id of the new log."""
     partitions: int
     before: int
     carried: int
@@ -65,8 +66,8 @@ def repartition(
 ) -> Repartitioned:
     """Let the store go on from a new log at `to`, with so many partitions. Appends are refused meanwhile.
 
-    No pipeline may run (`LeaseHeld`). What was broken off is gone on with by the same call. `Unsupported.repartition`
-    for a store that is not in an SQL database.
+    No pipeline may run (`LeaseHeld`). The same call continues a repartition that was broken off.
+    `Unsupported.repartition` for a store that is not in an SQL database.
     """
     checked = replace(Settings.of({**settings, "partitions": partitions}), schema="check")
     urls, new_url = urls_of(url, log, store), log_url("to", to)
@@ -90,7 +91,7 @@ def repartition(
 
 
 def undo(url: str | None = None, *, log: str | None = None, store: str | None = None, **settings: Any) -> bool:
-    """Let the log take appends again, if the store still goes on from it; whether it does."""
+    """Let the log take appends again if the store is still paired with it; return whether it is."""
     checked = replace(Settings.of(settings), schema="check")
     urls = urls_of(url, log, store)
     with ExitStack() as opened:
@@ -107,7 +108,7 @@ def undo(url: str | None = None, *, log: str | None = None, store: str | None = 
 def _change(
     old: ReplaceableLog, new: ReplaceableLog, store: SqlStore, lease: Lease, settings: Settings, told: Told
 ) -> int:
-    """Carry all of a log, end it, and pair the store with its successor; how many actions were carried."""
+    """Carry all of a log, end it, and pair the store with its successor; return how many actions were carried."""
     told("carry what is there")
     carried = _carry(old, store, lease, settings)
     reached("repartition.before_appends_end")
@@ -126,7 +127,7 @@ def _change(
         lease.check()
         store.go_on_from(NextLog(new.log_id, new.partitions, last + 1, timestamp), newest, lease.fence)
     except BaseException as error:
-        # A commit of which nobody knows whether it came through may still come through: appends stay refused.
+        # A commit whose outcome is unknown may still succeed: appends stay refused.
         if getattr(error, "applied", "no") == "no" and _still(store, old):
             old.resume_appends()
         raise
@@ -143,7 +144,7 @@ def _carry(log: Log, store: SqlStore, lease: Lease, settings: Settings) -> int:
 
 
 def _still(store: SqlStore, old: Log) -> bool:
-    """Whether the store certainly goes on from this log."""
+    """Return whether the store is certainly still paired with this log."""
     try:
         return store.log_now() == old.log_id
     except StrandlineError:
@@ -169,7 +170,7 @@ def _old_log(urls: Urls, settings: Settings, store: SqlStore, opened: ExitStack)
 
 
 def _new_log(url: Url, settings: Settings, follows: str, opened: ExitStack) -> ReplaceableLog:
-    """The log at this place, made if there is none; it must be empty, or one that a killed run has begun."""
+    """Return the log at this URL, made if there is none. It must be empty, or made by a killed run."""
     found = backend_of(url).open_log(url, replace(settings, schema="create"), None, create=True)
     opened.callback(found.close)
     new = _replaceable(found, url)

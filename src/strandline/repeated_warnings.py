@@ -18,7 +18,7 @@ class RepeatedWarnings:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger, self._lock = logger, threading.Lock()
         self._said: dict[Hashable, tuple[float, int]] = {}
-        """By what it is about: when it was logged (monotonic), and how many came since."""
+        """By subject: when a warning was logged last (monotonic), and how many came since."""
 
     def warning(self, about: Hashable, text: str, *arguments: object) -> None:
         """Log a text about something, or count it."""

@@ -1,6 +1,6 @@
 """What a batch of actions writes.
 
-The fold says what an action means; this says which events that makes, as *cuts*: per key, a run of appends that a
+The fold says what an action means. This module says which events result, as *cuts*: per key, a run of appends that a
 delete or purge may end. Views (`store/views.py`) say which other rows a cut makes: beside the fold, not in it. A store
 without transactions finishes a cut before the next of the same key; one with transactions writes them together.
 """
@@ -28,10 +28,11 @@ class Pointer(NamedTuple):
     offset: int = -1
     timestamp: int = 0
     last_action_at: int = 0
-    """Timestamp of the last action that was no Mark."""
+    """The timestamp of the last action that was not a Mark."""
     fence: int = 0
     revision: int = 0
-    """Grows with every change of the partition's rows: who prepared rows outside the lock sees that they still hold."""
+    """Grows with every change of the partition's rows, so that a writer which prepared rows outside the lock can check
+    them."""
 
 
 class QuarantineRow(NamedTuple):
@@ -45,7 +46,7 @@ class QuarantineRow(NamedTuple):
     header: bytes | None
     value: bytes | None
     life: int | None = None
-    """Of damaged events: their life, first and last number. Nothing for records without events."""
+    """Life, first and last number of damaged events; None for records without events."""
     first: int | None = None
     last: int | None = None
 
@@ -57,7 +58,7 @@ class KeyRun:
     key: str
     state: State
     timestamp: int = 0
-    """Of its last action: a store without transactions writes with it."""
+    """The timestamp of the run's last action, with which a store without transactions writes."""
     events: list[EventRow] = field(default_factory=list)
     ended_by: EventsDeleted | LifePurged | None = None
     before: State = None
@@ -66,9 +67,9 @@ class KeyRun:
     tags: Sequence[Sequence[str]] = ()
     """The tags of each event; empty where none has any."""
     view_rows: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
-    """What views view_rows up for the key: rows by table, as the cuts before this one left them."""
+    """The rows that views looked up for the key, by table, as the cuts before this one left them."""
     rows: dict[Any, list[Any]] = field(default_factory=dict)
-    """What views make of it: rows by table."""
+    """The rows that views make of this run, by table."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Seams: the methods that metrics and traces wrap while they are on. Nothing of it is there while they are off.
+"""Seams: the methods that metrics and traces wrap while they are on. While they are off, methods are not wrapped.
 
 A wrapper takes a method and returns one that measures and calls it. It stands in the class instead of the method from
 `wrap` to `unwrap`, so it sees every object of this process, also those that were made before. Several may wrap one
@@ -71,15 +71,15 @@ append_future: Final = Seam(Journal.append_future)
 append_many: Final = Seam(Journal.append_many)
 read: Final = Seam(Journal.read)
 commit: Final = Seam(Committer._commit)
-"""A commit of the log: drafts to answers."""
+"""One commit of the log."""
 batch: Final = Seam(Supervisor._batch)
 """One Spark job of the pipeline."""
 carried: Final = Seam(Replication.take)
-"""Replication is told what a batch came to."""
+"""Replication gets the result of a batch."""
 pipeline_ends: Final = Seam(Supervisor._end)
-"""A job of the pipeline cannot go on, and why."""
+"""A job of the pipeline ends with an error."""
 delivery: Final = Seam(Delivery.__init__)
-"""A range of a projection gets what hands events over. Its handler is wrapped there."""
+"""A range of a projection gets its delivery, in which the handler is wrapped."""
 range_run: Final = Seam(RangeRunner._run)
 """A range runs from its claim until it is stopped, fails, or is lost."""
 step: Final = Seam(Execution.executed)
@@ -98,4 +98,4 @@ work_beat: Final = Seam(WorkJournal.beat)
 claim_over: Final = Seam(Claim.over)
 claim_failed: Final = Seam(Claim.fail)
 lane: Final = Seam(worker._Lane.__init__)
-"""A worker gets a journal and its handler, which is wrapped there."""
+"""A worker's lane gets a journal and its handler, which is wrapped there."""

@@ -6,10 +6,10 @@
     tracing.stop()
 
 An append puts its context into the metadata of its events, as `traceparent`; the handler of a projection that gets such
-an event runs in a span of the same trace. An append with an `append_id` carries none: sent again it would be another
-one by its content, and refused. A list of events is handled in one span with a link to each of theirs.
+an event runs in a span of the same trace. An append with an `append_id` carries no context: a repeat would have another
+content, and be refused. A list of events is handled in one span with a link to each of theirs.
 
-Nothing is traced before `start`, and nothing costs anything. It needs the extra `otel` (opentelemetry-api).
+Before `start` nothing is traced, and tracing costs nothing. It needs the extra `otel` (opentelemetry-api).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Spans:
         self._propagator = TraceContextTextMapPropagator()
 
     def wrappers(self) -> list[tuple[Seam, Wrapper]]:
-        """Return what is wrapped around which method."""
+        """Return the wrapper of each traced method."""
         around = self._around
         return [
             (seams.append, self._append),
@@ -141,7 +141,8 @@ class _Spans:
         return spanned
 
     def _one_of_many(self, one: Any) -> Any:
-        """Return an append of many, with the context; one that is none is left to be refused."""
+        """Return one append of many, with the context added. A malformed one is returned as it is, for `append_many` to
+        refuse."""
         if not isinstance(one, (tuple, list)) or not 2 <= len(one) <= 3:
             return one
         key, events, *how = one
@@ -163,7 +164,8 @@ class _Spans:
         return spanned
 
     def _reading(self, key: Any, events: Iterator[Any]) -> Iterator[Any]:
-        """Read within a span from the first event to the last. It is nobody's parent: its reader works in between."""
+        """Read within a span from the first event to the last. The span is no parent of others, because the reader's
+        own work happens in between."""
         span, count, error = self._tracer.start_span("strandline read", attributes=_of_key(key)), 0, None
         try:
             for event in events:
@@ -229,7 +231,7 @@ def _with_metadata(event: Any, carrier: dict[str, str]) -> Any:
     if type(event) is not Event or not (event.metadata is None or isinstance(event.metadata, dict)):
         return event
     if event.metadata is not None and PARENT in event.metadata:
-        return event  # the caller's own
+        return event  # the caller's own context is kept
     return replace(event, metadata={**(event.metadata or {}), **carrier})
 
 

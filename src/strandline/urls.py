@@ -9,7 +9,8 @@
 What stands before the last @ is user and password, even where somebody forgot to quote a / in a password. A password
 is never printed: not by `masked`, not by the `repr` of a `Url`, not by an error.
 
-`sqlite:///shop` is refused: to some it is a folder in the root, to others (SQLAlchemy) one in the folder they are in.
+`sqlite:///shop` is refused, because it is ambiguous: a folder in the root, or (in SQLAlchemy) one in the working
+directory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SCHEMES: Final = ("sqlite", "memory", "postgresql", "kafka", "cassandra")
 NAMES: Final = {"postgresql": "DATABASE", "kafka": "TOPIC", "cassandra": "KEYSPACE"}
 """What the path of a server's URL names."""
 PORTS: Final = {"postgresql": 5432, "kafka": 9092, "cassandra": 9042}
-"""Where a server listens if its URL does not say."""
+"""The default port of each scheme."""
 PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "postgresql": (
         "schema", "host", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding",
@@ -72,7 +73,7 @@ class Url:
     password: str | None = field(default=None, repr=False)
     parameters: Mapping[str, str] = field(default_factory=dict)
     text: str = field(default="", repr=False)
-    """As it was given."""
+    """The URL as it was given."""
 
     def __str__(self) -> str:
         """Return the URL without its password."""
@@ -85,9 +86,9 @@ class Urls(NamedTuple):
     log: Url
     store: Url
     work: Url | None = None
-    """Where work journals are, if one is asked for; None if no SQL database is named."""
+    """The database of work journals; None if no SQL database is named."""
     projections: Url | None = None
-    """Where the offsets of projections are, unless one names another place; None if no SQL database is named."""
+    """The database for offsets of projections that name no other; None if no SQL database is named."""
 
 
 def urls_of(
@@ -145,11 +146,10 @@ def _check_file(name: str, parsed: Url) -> None:
 
 
 def target_of(name: str, url: str) -> Url:
-    """Return where a target of event groups is: a SQLite URL names the file itself. Refused as those of `urls_of`
-    are."""
+    """Return the URL of a target of event groups; a SQLite URL names the file itself. It is refused as in `urls_of`."""
     field_ = f"targets.{name}"
     if isinstance(url, str) and url.startswith("lww:") and url != "lww:":
-        return Url("lww", name=url.removeprefix("lww:"), text=url)  # for tests, and no scheme of anything else
+        return Url("lww", name=url.removeprefix("lww:"), text=url)  # for tests: the scheme names nothing else
     try:
         parsed = _parse(field_, url, TARGETS)
         if parsed.path is not None and parsed.path.is_dir():
@@ -181,7 +181,7 @@ def identity(url: Url) -> object:
 
 
 def check_sql_url(field_: str, url: object) -> None:
-    """Refuse what is no URL of an SQL database, wherever it may be."""
+    """Refuse a URL that is not of an SQL database."""
     _parse(field_, url, SQL)
 
 

@@ -1,1 +1,1 @@
-"""From log to store: one partition's range, its plain appends by columns, and what an operator does with a record."""
+"""Carries records from log to store, one partition's range at a time, and resolves quarantined records."""

@@ -1,9 +1,9 @@
 """Plain appends, taken together by columns: in less than half of the time that they take one by one.
 
-A plain append has one event without metadata, and says nothing else: no id or headers of the caller's, no condition, no
-expiry. Most records of most logs are such. A record is taken for one only if its header, value and digest are right to
-the last byte, and only if all records of its key are. What is left over goes one by one; so does a run of a key of
-which the fold has more to say than the next numbers. Nothing is decided here.
+A plain append has one event without metadata, and nothing else: no id or headers of the caller's, no condition, no
+expiry. Most records of most logs are plain. A record is taken for plain only if its header, value and digest are right
+to the last byte, and only if all records of its key are. All other records are carried one by one; so is a run of a key
+for which the fold does more than give the next numbers. This module decides nothing: the fold does.
 
     records ─▶ plain_of ─▶ columns, key by key ─▶ add_plain: the fold on the key's state ─▶ cuts of a Batch
                   └─▶ the others                        └─▶ what must go one by one
@@ -60,25 +60,25 @@ _tail, _digest = _slice(-_END_BYTES, None), _slice(-34, -2)
 _ONE: Final = encode_value([(BYTES, b"", None)])[:9]
 _PAYLOAD_AT: Final = 13
 _one, _length, _payload = _slice(0, 9), _slice(9, _PAYLOAD_AT), _slice(_PAYLOAD_AT, None)
-# What stands in for a header or a value that does not even look like that.
+# These replace a header or a value that does not have this form.
 _NO_END: Final = b"".join((_BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
 _NO_HEADER: Final = b"".join((HEADER_START, b"0" * 8, _COMMA, _NO_END))
 _NO_VALUE: Final = _ONE + bytes(4)
 _offset_of, _value_of = itemgetter(1), itemgetter(5)
 _hashed = partial(blake2b, digest_size=16)
 REMEMBERED_MAX, REMEMBERED_BYTES_MAX = 32768, 1024
-"""What so many headers say is remembered, if it is no longer than that; then it starts anew."""
+"""How many parsed headers are remembered, and how long each may be. A full memory is emptied."""
 AT_ONCE: Final = 1000
-"""So many records are looked at together: few enough to stay in the processor's cache from column to column."""
+"""How many records are checked together: few enough to stay in the processor's cache from column to column."""
 
 
 class Plain(NamedTuple):
     """Columns of plain appends: the rows of a key together, in their order."""
 
     runs: Sequence[tuple[str, int, int]]
-    """A key, and its rows: from the one up to the other."""
+    """Each key, with the index of its first row and the index after its last."""
     at: Sequence[int]
-    """Their places among all records."""
+    """The index of each row among all records."""
     records: Sequence[Record]
     lives: Sequence[int | None]
     """Life, first and last number, if the log gave them."""
@@ -129,7 +129,7 @@ def plain_of(records: Sequence[Record], partitions: int) -> tuple[Plain, Sequenc
 def _checked(
     placed: Sequence[int], keys: Sequence[Any], headers: Sequence[Any], values: Sequence[Any], partitions: int
 ) -> tuple[Sequence[EventHeader], Sequence[bytes], Sequence[int], set[int]]:
-    """Return events, ids and forms of records, and the rows of those that are not plain."""
+    """Return events, ids and forms of records, and the rows of the records that are not plain."""
     count = len(keys)
     wrong: set[int] = set()
     odd: set[int] = set()
@@ -222,7 +222,7 @@ _plain_headers = lru_cache(maxsize=8)(_PlainHeaders)
 def add_plain(
     batch: PartitionBatch, plain: Plain, times: Sequence[int], states: dict[str, State], rules: FoldRules
 ) -> Sequence[Record]:
-    """Add the cuts of plain appends to a batch, and bring states up to date; the records that must go one by one.
+    """Add the cuts of plain appends to a batch, and update states; return the records that must be carried one by one.
 
     `times` are those of all records.
     """
@@ -258,7 +258,7 @@ def add_plain(
 
 
 class _Numbered:
-    """Columns of rows, as far as the fold gives them."""
+    """The columns of rows that the fold gives."""
 
     __slots__ = ("keys", "lives", "prevs", "seeds", "segments", "seq_nrs", "slices", "types")
 
@@ -273,7 +273,7 @@ class _Numbered:
         self.seeds: list[int] = []
 
     def add(self, key: str, effect: EventsAppended, count: int, segment_size: int) -> None:
-        """Add a run of a key, the first event of which came to this."""
+        """Add a run of a key, with the fold's effect for its first event."""
         first, _, prev, number = effect
         life, numbers = life_of(key, number), range(first, first + count)
         self.keys += [key] * count
@@ -295,7 +295,7 @@ class _Numbered:
         forms: Sequence[int],
         clock: Sequence[int],
     ) -> list[EventRow]:
-        """Return the rows, with what their records say."""
+        """Return the rows, with the columns that their records give."""
         offsets, payloads = map(_offset_of, records), map(_payload, map(_value_of, records))
         bodies = plain_bodies(self.seq_nrs, self.prevs, forms, repeat(partition), offsets, clock, ids, events, payloads)
         made: list[EventRow] = []
@@ -321,7 +321,7 @@ def _segments(first: int, count: int, size: int) -> list[int]:
 def _folded(
     plain: Plain, key: str, start: int, end: int, clock: Sequence[int], state: State, rules: FoldRules
 ) -> tuple[Head, EventsAppended] | None:
-    """Return the head after a run, and what came of its first append; None if it must go one by one."""
+    """Return the head after a run and the effect of its first append; None if the run must be carried one by one."""
     partition, offset, _, _, header, _, _, _, _ = plain.records[start]
     events, digest = (plain.events[start],), _digest(header).decode()
     action = new_tuple(Append, (key, events, plain.ids[start].hex(), False, digest, None, None, KEEP_EXPIRY, None))
@@ -335,7 +335,8 @@ def _folded(
         if more is None:
             return None
         head = more
-    if plain.lives[start] is not None:  # the log has numbered them itself: if not like this, that is looked into
+    # If the log has given numbers itself, and others than the fold, the run is carried one by one.
+    if plain.lives[start] is not None:
         numbers = tuple(range(effect.first, effect.first + end - start))
         same = plain.firsts[start:end] == numbers == plain.lasts[start:end]
         if not same or plain.lives[start:end] != (effect.life,) * (end - start):
@@ -355,7 +356,7 @@ def _without(rows: Container[int], column: Sequence[bytes], instead: bytes) -> l
 
 
 def _unhexed(digits: bytes) -> bytes | None:
-    """Return the bytes of hexadecimal digits; None unless they are as we write them."""
+    """Return the bytes of hexadecimal digits; None unless they have the form that this library writes."""
     try:
         data = bytes.fromhex(digits.decode("ascii"))
     except ValueError:

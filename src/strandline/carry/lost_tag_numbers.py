@@ -1,10 +1,10 @@
 """Recover the numbers of a key and life in a damaged view of a tag. Pure. (`store/tag_numbers.py` gives them first.)
 
-The journal proves that tagged events which follow each other in it have consecutive numbers: a *run*. Where a run
-begins is told by its rows, by the progress and, if nothing was ever deleted, by the journal itself: what most of them
-say holds. Of deleted events only their rows tell, so each is a run of its own. A run of which nothing is told is
-counted up from the one below, or down from the one above, unless the journal is damaged in between: it may have lost
-events with the tag there. Then nobody knows the numbers.
+The journal proves that tagged events which follow each other in it have consecutive numbers: a *run*. The number at
+which a run begins is told by its rows, by the progress and, if nothing was ever deleted, by the journal itself; the
+majority decides. Deleted events are known from their rows alone, so each is a run of its own. A run without any such
+evidence is counted up from the run below, or down from the run above, unless the journal is damaged in between: it may
+have lost events with the tag there, and the numbers cannot be known.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 PROOF: Final = 2
-"""What a table of its own says weighs more than one row."""
+"""The weight of what a table such as the progress says: more than one row."""
 
 
 class Member(NamedTuple):
@@ -23,7 +23,7 @@ class Member(NamedTuple):
     seq_nr: int
     timestamp: int
     told: int | None
-    """The number that its row says, or what else knows it."""
+    """The number that the event's row or another table says."""
     follows: bool
     """Whether no event between the member before and this one is unknown."""
     sure: bool = True
@@ -50,7 +50,7 @@ def recovered_numbers(members: Sequence[Member], *, whole: bool, last: tuple[int
             if start is not None and runs[index + 1][0].sure:
                 starts[index] = max(1, start - len(runs[index]))
     numbers: list[int | None] = []
-    # Whether the number before is known, and the least that may be next. Where nothing at all is told, they begin anew.
+    # Whether the number before is known, and the least that may be next. Without any evidence they begin anew.
     known, least = whole or above is None, 1
     for run, start in zip(runs, starts, strict=True):
         known = start >= least or run[0].sure if start is not None else known and run[0].sure
@@ -71,7 +71,7 @@ def _runs(members: Sequence[Member]) -> Iterator[Sequence[Member]]:
 
 
 def _told(run: Sequence[Member], *, first: bool, last: tuple[int, int] | None) -> tuple[int | None, int]:
-    """Return the number that a run begins with, as most say it, and how much that weighs."""
+    """Return the number that a run begins with, by majority, and the weight of that majority."""
     votes: Counter[int] = Counter()
     for at, (seq_nr, _, told, *_) in enumerate(run):
         if last is not None and seq_nr == last[0]:

@@ -3,7 +3,7 @@
     records ──decode──▶ actions ──fold on the store's states──▶ effects ──rows──▶ one Batch ──▶ store.write
 
 Rows are prepared outside the store's lock, from the pointer and states of one moment, and written only if the partition
-has not moved since; else they are prepared again. Nothing is remembered between calls that is not in the store.
+has not moved since; else they are prepared again. Between calls, nothing is kept outside the store.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class CarriedRange(NamedTuple):
     position: int
     records: Sequence[Record]
     exact: bool = True
-    """Whether they come from an exact log. Else their timestamps are counted from the pointer's."""
+    """Whether the records come from an exact log. Else their timestamps are derived from the pointer's."""
 
 
 class CarryResult(NamedTuple):
-    """The result of carrying: how many actions and events are in the store now and were not before."""
+    """The result of carrying: how many actions and events it added to the store."""
 
     actions: int
     events: int
@@ -78,7 +78,7 @@ class CarryResult(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """A record and its action; or the reason why it cannot be read, and what is left of it, if anything is."""
+    """A record and its action; or the reason why it cannot be read, and the salvaged action, if any."""
 
     record: Record
     action: Action | None
@@ -139,7 +139,7 @@ def _pieces(records: list[Record], position: int, bytes_max: int) -> Iterator[tu
 
 
 def _size_of(records: Sequence[Record]) -> int:
-    """Return about how much memory it takes to carry these: their bytes, and what their events and tag rows become."""
+    """Return about how much memory it takes to carry these records, with the rows that their events and tags become."""
     headers, values = b"".join(filter(None, map(_header_of, records))), list(filter(None, map(_value_of, records)))
     size = sum(map(len, values))
     events = min(event_count(values), size // 8)
@@ -248,7 +248,7 @@ def prepare(
     times, done, rules = _times(range_, seen), seen.offset, settings.rules
     last_action_at = seen.last_action_at
     if plain.runs:
-        if range_.records[0].offset <= done:  # some of them are there: look at each
+        if range_.records[0].offset <= done:  # some of the events are in the store already: look at each
             reached("carry.part_is_there")
             left = plain.records
         else:
@@ -301,7 +301,7 @@ def prepare(
 
 
 def _followed(plain: Plain, decoded: Sequence[Decoded], views: Sequence[View]) -> set[str]:
-    """Return the keys of which views want more than the head: who follows one of their events, or a purge."""
+    """Return the keys for which views need more than the head, because of one of their events or a purge."""
     following = [view.follows for view in views if any(table.looked_up for table in view.tables)]
     if not following:
         return set()
@@ -316,8 +316,7 @@ def _followed(plain: Plain, decoded: Sequence[Decoded], views: Sequence[View]) -
 
 
 def _times(range_: CarriedRange, seen: Pointer) -> list[int]:
-    """Return the timestamps that all readers see, record by record; those that are carried already have none to speak
-    of."""
+    """Return the timestamps that all readers see, record by record. Those of records carried already are not used."""
     if range_.exact:
         return [record[2] for record in range_.records]
     times = []
@@ -339,7 +338,7 @@ def _add_events(
     segment_size: int,
     reason: str,
 ) -> None:
-    """Add the rows of an append; of one that cannot be read, for this `reason` or its value's, damaged ones."""
+    """Add the rows of an append; damaged rows if its header (`reason`) or its value cannot be read."""
     try:
         contents: Sequence[Content] = read_contents(action, record.value)
     except BadValue as bad:

@@ -1,8 +1,8 @@
 """Resolve a quarantined record: skip it, or read it again.
 
 A damaged append keeps its numbers. `skip` turns its events into gaps: their rows go, and the chain is mended at the
-next event, or at the head where there is none yet. `retry` reads the record again and fills the rows in place. One that
-is not ours, or a delete or purge whose header is damaged, can only be skipped, which takes it off the list.
+next event, or at the head where there is none yet. `retry` reads the record again and fills the rows in place. A
+foreign record, or a delete or purge whose header is damaged, can only be skipped, which takes it off the quarantine.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ ATTEMPTS_MAX = 100
 
 
 def resolve(log: Log, store: Store, partition: int, offset: int, how: str, settings: Settings) -> None:
-    """`how` is "skip" or "retry". Killed half-way, nothing has happened, or it is still on the list: do it again.
+    """Resolve a quarantined record; `how` is "skip" or "retry".
 
-    Safe beside a running pipeline, which waits meanwhile; where the store has no locks it is `LeaseHeld` beside one.
+    After a call that was killed half-way, call it again: the record is still in the quarantine, or nothing has changed.
+    It is safe beside a running pipeline, which waits meanwhile; a store without locks raises `LeaseHeld` then.
     """
 
     marking = mark_carrier(log, store, partition, settings)
@@ -60,7 +61,7 @@ def resolve_marked(store: Store, partition: int, offset: int, how: str, holder: 
     """Do what `resolve` does, with the caller's own way of carrying a Mark."""
     if how not in ("skip", "retry"):
         raise invalid("how", "how", "unknown", allowed="skip or retry", got=how)
-    _listed(store, partition, offset)  # a place that is not there is refused before anything is taken or written
+    _listed(store, partition, offset)  # refuse a place that is not in the quarantine before anything is locked
     with store.correct(partition, holder, carry_mark) as amend:
         for _ in range(ATTEMPTS_MAX):
             try:

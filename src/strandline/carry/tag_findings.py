@@ -1,4 +1,4 @@
-"""What there is of a key under a tag, and what is to be done about it: the values that mending works with."""
+"""The values that mending a tag's view works with: what was found of a key under a tag, and what to change."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class TagRebuildCounts:
     """Entries of `tag_place` and `tag_bucket` that were not right (Cassandra)."""
     progress: int = 0
     lost: int = 0
-    """Numbers whose rows are gone, and nothing is left that they could be made from: of deleted events, or of events
-    that the journal lost, too."""
+    """Numbers whose rows are gone and cannot be made again, because the event was deleted or the journal lost it,
+    too."""
     unproven: int = 0
     """Rows that stay as they are, or stay away, because the journal does not prove what they should be: its own rows
     are lost or damaged."""
 
     def add(self, other: TagRebuildCounts) -> None:
-        """Count these, too."""
+        """Add the counts of another rebuild."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
@@ -46,20 +46,20 @@ class ExaminedRow(NamedTuple):
 
     row: TagRow
     timestamp: int
-    """Where it belongs: what a whole body says, else where it stands."""
+    """The place where the row belongs, from its body if that is whole, else the row's own."""
     seq_nr: int
     body_ok: bool
     """Whether body and digest are those of an event of this key and life with this tag."""
     foreign: bool
-    """Whether they are those of an event without this tag."""
+    """Whether body and digest are those of an event without this tag."""
     is_filler: bool
-    """Whether it only fills the place of an event that was skipped."""
+    """Whether the row only fills the place of an event that was skipped."""
     link_ok: bool
     """Whether number and link are what was written."""
 
     @property
     def at_home(self) -> bool:
-        """Return whether it stands where it belongs."""
+        """Return whether the row is in the place where it belongs."""
         return (self.row.timestamp, self.row.seq_nr) == (self.timestamp, self.seq_nr)
 
 
@@ -92,7 +92,7 @@ class KeyFacts(NamedTuple):
         return _any_in(self.doubtful, first, last)
 
     def lost(self, seq_nr: int) -> bool:
-        """Return whether it has no row where there may have been an event."""
+        """Return whether the journal has no row for this number but may have had an event there."""
         return self.doubts(seq_nr, seq_nr) and not self.has(seq_nr)
 
     def whole_between(self, before: int, seq_nr: int) -> bool:
@@ -127,7 +127,7 @@ class Mending:
         self.gone.setdefault(table, []).append(row)
 
     def add(self, other: Mending) -> None:
-        """Do this, too."""
+        """Add the changes of another mending."""
         for mine, theirs in ((self.anew, other.anew), (self.gone, other.gone)):
             for table, rows in theirs.items():
                 mine.setdefault(table, []).extend(rows)

@@ -8,12 +8,12 @@ such rows stay, since only the view has them. Rows of ended lives go. What is pu
 listed in table `repaired` first. The view is never emptied: a correction is one transaction, or goes in the order of
 `store.phases`; killed in between, it can be run again.
 
-The journal may be damaged itself: a row of it cannot be read, or the chain of its events, or its head, speaks of one
-that is not there. What the view has of such events stays, and so does a number that they may have had: where neither
+The journal may be damaged itself: a row of it cannot be read, or the chain of its events or its head names an event
+that is missing. Rows that the view has of such events stay, and so do numbers that they may have had: where neither
 rows nor progress prove what a row should be, nothing is written, and it is counted as `unproven`.
 
-All of it happens under the pipeline's lease. Where another correction came in between, it is looked at again. In memory
-are a few words for each tagged event of the key at hand.
+All of it happens under the pipeline's lease. If another correction came in between, the key is looked at again. Memory
+holds a few words for each tagged event of one key.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TagMender:
     # ------------------------------------------------------------ key by key
 
     def mend_keys(self, partition: int) -> Iterator[TagRebuildCounts]:
-        """Mend the rows of all keys of a partition; what was done, step by step."""
+        """Mend the rows of all keys of a partition; yield the counts step by step."""
         with self._store.correct(partition, "", self._carry_mark(partition), fence=self._fence) as amend:
             if self._partitioned:
                 self._buckets = set(self._all_buckets())
@@ -92,7 +92,7 @@ class TagMender:
                 after = keys[-1]
 
     def _again(self, work: Callable[[], TagRebuildCounts]) -> TagRebuildCounts:
-        """Do it; where somebody else corrected in between, once more."""
+        """Apply a mending. If another process corrected the partition in between, try again."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return work()
@@ -143,7 +143,7 @@ class TagMender:
             look = self._store.look(partition, keys, keys)
         except Corrupt:
             if len(keys) == 1:
-                look = self._store.look(partition, keys)  # if this is refused, too, it is the head that is damaged
+                look = self._store.look(partition, keys)  # if this is refused, too, the head is damaged
                 states = {key: state for key, state in look.states.items() if isinstance(state, Head)}
                 return look.pointer, {key: (head, None, False) for key, head in states.items()}
             pointer = self._store.look(partition, ()).pointer  # the first: what comes between is noticed then
@@ -211,7 +211,7 @@ class TagMender:
             mending.counts.places += 1
         changed = mending.gone or TAG_VIEW in mending.anew or any(seq_nr in kept for seq_nr in wanted)
         pieces = self._from_journal(life, head, wanted, kept)
-        if changed:  # a number may be free only when all of it is done
+        if changed:  # a number may be given again only when all of this is written
             for piece in pieces:
                 mending.add(piece)
         yield mending  # places before rows, and the progress that speaks of them last
@@ -229,7 +229,7 @@ class TagMender:
                 gaps.append((last + 1, seq_nr - 1))
             first, last = first or seq_nr, seq_nr
             if crc32(body, life.seed) != digest:
-                doubtful.append((low, seq_nr))  # which event comes before it nobody knows
+                doubtful.append((low, seq_nr))  # the event before it is unknown
             else:
                 if prev >= low:
                     doubtful.append((low, prev))
@@ -259,7 +259,7 @@ class TagMender:
         return parts.timestamp if self._tag in parsed_tags(body[parts.tags_at : parts.headers_at]) else None
 
     def _places(self, life: Life, head: Head, progress: TagProgress | None) -> dict[int, tuple[int, int]]:
-        """Return timestamp and number by seq_nr, where a table tells them."""
+        """Return timestamp and number by seq_nr, for the events of which a table has them."""
         if not self._partitioned:
             return {}
         size, found = head.segment_size, {}
@@ -356,7 +356,7 @@ class TagMender:
         linked: tuple[int | None, int, int],
         standing: ExaminedRow | None,
     ) -> tuple[Any, ...] | None:
-        """Return all of a row but its event; None if nobody knows where the row before it was."""
+        """Return a row without its event; None if the place of the row before it is not known."""
         seq_nr, timestamp, *_ = member
         before, linked_at, linked_nr = linked
         if number == 1:
@@ -369,7 +369,7 @@ class TagMender:
         return (*place, row_digest(*place, seq_nr), seq_nr)
 
     def _moved(self, standing: ExaminedRow, place: tuple[Any, ...], mending: Mending) -> None:
-        """Write anew a row that the journal does not have, with what it stands for."""
+        """Write anew a row whose event the journal no longer has."""
         row = standing.row
         there = tag_row_at(self._store, self._tag, (row.timestamp, row.key, row.seq_nr))
         if there is None:
@@ -431,7 +431,7 @@ class TagMender:
         readable: bool,
     ) -> Mending:
         mending = Mending.none()
-        unknown = progress is not None and (  # what it speaks of, so its number is not given again
+        unknown = progress is not None and (  # the progress keeps this row's number, so that it is not given again
             progress.seq_nr <= head.delete_to or journal.doubts(progress.seq_nr, progress.seq_nr)
         )
         if not members:
@@ -460,7 +460,7 @@ class TagMender:
     # ------------------------------------------------------------ row by row
 
     def spans(self, count: int) -> list[tuple[int, int]]:
-        """Return the view cut by time, for so many walks: first and last bucket of each."""
+        """Return the view divided by time into a number of walks: first and last bucket of each."""
         if self._partitioned:
             buckets = next(iter(self._bucket_pages()), [])
             first = buckets[0] if buckets else None
@@ -522,7 +522,7 @@ class TagMender:
         return counts
 
     def _counted(self, partition: int, keys: Sequence[str]) -> TagRebuildCounts:
-        """Count what a rebuild would find of these keys. Nothing is written."""
+        """Count what a rebuild would change for these keys. Nothing is written."""
         found = TagRebuildCounts()
         if keys:
             for key, (head, progress, readable) in self._look(partition, keys)[1].items():
@@ -542,11 +542,9 @@ class TagMender:
     def _unaccounted(
         self, partition: int, rows: Sequence[TagRow]
     ) -> tuple[Pointer, list[TagRow], list[tuple[TagRow, int]], int]:
-        """Return rows that must go: of ended lives, and where rows are found by their places, those that belong
-        elsewhere.
-
-        Then those, with their segments, whose place was lost; and how many are of a life of which the store knows
-        nothing, neither that it is there nor that it is over: its head may be lost.
+        """Return the rows to remove: of ended lives and, where rows are found by their places, those that belong
+        elsewhere. Then the rows, with their segments, whose place was lost; and the number of rows of a life that the
+        store does not know, neither as present nor as ended: its head may be lost.
         """
         look = self._store.look(partition, sorted({row.key for row in rows}))
         extra: list[TagRow] = []
@@ -581,7 +579,7 @@ class TagMender:
         )
 
     def _place_of(self, row: TagRow, segment: int) -> int | None:
-        """Return when the row of this number is said to be."""
+        """Return the timestamp that the tables give for the row of this number."""
         whose = (row.key, row.life, segment, self._tag)
         places = self._store.scan(PLACES, whose, after=(row.seq_nr - 1,), to=row.seq_nr, limit=1).rows
         return places[0][1] if places and places[0][0] == row.seq_nr else None

@@ -1,4 +1,4 @@
-"""What is refused of a caller's transaction, by both dialects alike."""
+"""The errors for a caller's transaction that cannot be joined, the same for both dialects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from strandline.errors import InvalidInput, invalid
 
 
 def tx_unknown(tx: object, allowed: str) -> InvalidInput:
-    """Return the error for something that no statement can be executed with."""
+    """Return the error for an object that is no connection, cursor or transaction."""
     return invalid(
         "tx_foreign", "tx", "no transaction that can be joined", allowed=f"{allowed}, or what has one as raw", got=tx
     )
@@ -27,5 +27,5 @@ def tx_foreign(
     why: str = "its database does not have these tables",
     hint: str = "give an open transaction of that database, or leave tx out",
 ) -> InvalidInput:
-    """Return the error for a transaction of another database than the tables', or of another kind than it must be."""
+    """Return the error for a transaction of another database than that of the tables, or of the wrong kind."""
     return InvalidInput(f"tx for {where}: {why}", code="tx_foreign", hint=hint, field="tx")

@@ -1,6 +1,6 @@
 """Reads the files of statements of a package: its folder `sql` or `cql` has one file per table or subject.
 
-A file begins with what it is about. Each section begins with a line that names it:
+A file begins with a comment that says what it is about. Each section begins with a line that names it:
 
     -- step: 001_journal (sqlite)              a change of the schema (`sql/steps.py`), done in the order of names
     -- step: 009_snapshot                      the same for all dialects, in PostgreSQL's types
@@ -29,7 +29,7 @@ class Section(NamedTuple):
     kind: Literal["name", "step"]
     name: str
     dialect: str | None
-    """None: for all dialects."""
+    """The dialect; None: for all dialects."""
     additive: bool
     text: str
 

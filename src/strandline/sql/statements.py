@@ -62,7 +62,6 @@ def sqlite_text(text: str) -> str:
 
 @cache
 def repeated(text: str, rows: int) -> str:
-    """Return an INSERT whose row, what follows VALUES, stands there so many times: one step of the library for all of
-    them."""
+    """Return an INSERT with the row after VALUES repeated, so that the library inserts many rows in one step."""
     insert, values, row = text.rpartition("VALUES ")
     return insert + values + ", ".join([row] * rows)

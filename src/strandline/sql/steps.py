@@ -2,15 +2,15 @@
 
 A step is a section of the file of its table (`sql/sections.py`), `-- step: NNN_name (sqlite)`; the numbers say in which
 order steps are done. A step that was released is never changed; a change is a new step, and `strandline schema
-upgrade` alone applies it to a schema that exists. Steps add tables, columns and indexes, and change data. What is there
-is compared with what all steps make together.
+upgrade` alone applies it to a schema that exists. Steps add tables, columns and indexes, and change data. The tables
+found are compared with what all steps make together.
 
 A step marked `additive` promises that programs which do not know it go on
-working beside it: it only adds, and what it adds to a table that was there may be left out of a row. That it is
-additive is recorded with it, so that such a program knows. This is what all back-ends say of that alike.
+working beside it: it only adds, and a row may leave out the columns that it adds to an existing table. The mark is
+recorded with the step, so that an older program knows it, too. This module has what is the same for all back-ends.
 
 Tables that are made at run time, in sets (`Part.sets`), are made like those of a template, which is in the database: so
-an older program makes new ones as the newest step has them. A step on them has `{1}` for the name of a set.
+even an older program makes new sets as the newest step has them. A step on them has `{1}` for the name of a set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from strandline.sql.api import TEMPLATE, Dialect
 from strandline.sql.sections import sections
 
 Kind = str
-"""What is made by steps: log, store, work."""
+"""The parts that have steps."""
 REMEDY_UPGRADE = "strandline schema upgrade"
 REMEDY_PROGRAM = "use the strandline that wrote it, or a newer one"
 REMEDY_BACKUP = "restore a backup"
@@ -41,7 +41,7 @@ _TYPED: Final = re.compile(rf"^( +\w+ )({'|'.join(_TYPES)})\b", re.MULTILINE)
 _TABLE_END: Final = re.compile(r"^\)(?: WITH \([^)]*\))?( \{rowless\})?;", re.MULTILINE)
 
 Columns = Mapping[str, set[tuple[object, ...]]]
-"""By table, its columns: each with its name, and whatever else a back-end compares of it."""
+"""Columns by table: each with its name, and whatever else a back-end compares."""
 
 
 class SchemaStep(NamedTuple):
@@ -53,7 +53,7 @@ class SchemaStep(NamedTuple):
 
 
 class StepDone(NamedTuple):
-    """A step as a schema has it recorded."""
+    """A step that was done, as the schema records it."""
 
     name: str
     additive: bool
@@ -68,7 +68,8 @@ class Description(NamedTuple):
 
 
 def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | None = None) -> tuple[SchemaStep, ...]:
-    """Return the steps of a part: those of its package, then those of others, named after them."""
+    """Return the steps of a part: those of its own package, then those of other packages, with the package before the
+    name."""
     steps = steps_in(package, folder, dialect)
     for other in also:
         named = other.rpartition(".")[2]
@@ -85,8 +86,8 @@ def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple
 
 
 def _read(script: str, written_for: str | None, dialect: Dialect | None) -> str:
-    """Return a step as a dialect reads it. One for both has PostgreSQL's types, and `{rowless}` behind the tables that
-    are WITHOUT ROWID in SQLite."""
+    """Return a step as a dialect reads it. A step for both dialects has PostgreSQL's types, and `{rowless}` after
+    tables that are WITHOUT ROWID in SQLite."""
     if written_for is not None or dialect is None:
         return script
     if dialect == "postgres":
@@ -134,7 +135,7 @@ def in_sets(script: str, sets: Callable[[], Iterable[str]]) -> Iterator[str]:
 
 
 def is_on_sets(script: str) -> bool:
-    """Return whether a step is one on sets of tables."""
+    """Return whether a step changes sets of tables."""
     return "{1}" in script
 
 
@@ -144,7 +145,7 @@ def in_template(script: str) -> str:
 
 
 def with_made(declared: Columns, made: Iterable[tuple[str, str]]) -> Columns:
-    """Return the declared columns, and those of tables made at run time: each is like one of the template."""
+    """Return the declared columns, with those of tables made at run time, which have the columns of the template's."""
     return {**declared, **{table: declared[like] for table, like in made}}
 
 

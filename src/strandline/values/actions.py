@@ -13,7 +13,8 @@ EXPIRE_AFTER_US_MAX = 36_500 * 86_400 * 1_000_000
 
 
 EventHeader = tuple[str, tuple[str, ...]]
-"""What the header says of one event: its type and its tags. A plain tuple, so that it is written as JSON as it is."""
+"""The part of a header for one event: its type and its tags. It is a plain tuple, which JSON writes without
+conversion."""
 
 
 class Append(NamedTuple):
@@ -26,7 +27,7 @@ class Append(NamedTuple):
     id_given: bool
     """Whether the caller gave the id; generated ones are remembered one at a time."""
     digest: str
-    """Over events, value and headers: two appends with one id must agree on it."""
+    """The digest over events, value and headers: two appends with one id must agree on it."""
     first: int | None = None
     expected: int | None = None
     expire_after_us: int = KEEP_EXPIRY

@@ -1,4 +1,4 @@
-"""What a Journal answers."""
+"""The answers of a Journal's methods."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Purged(NamedTuple):
     partition: int
     offset: int
     life: int | None
-    """Which of the key's lives it ended; None if there was no journal."""
+    """The life of the key that the purge ended; None if there was no journal."""
 
 
 class Marked(NamedTuple):
-    """A place in the log, and the time that it was given."""
+    """The place of a Mark in the log, and its timestamp."""
 
     id: str
     partition: int
@@ -71,7 +71,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A state to start from, and what came after: both of one moment, or asking for the events is a `ReadConflict`."""
+    """A snapshot and the events after it, both as of one moment: else asking for the events raises `ReadConflict`."""
 
     snapshot: Snapshot | None
     events: Iterator[RecordedEvent]

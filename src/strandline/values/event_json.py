@@ -17,7 +17,7 @@ FIELDS = ("type", "payload", "payload_base64", "tags", "metadata")
 PASSED_OVER = frozenset(
     "key seq_nr prev_seq_nr life slice partition log_offset timestamp time append_id headers damaged".split()
 )
-"""What a read tells of an event besides: it gets a new place, so that one journal can be piped into another."""
+"""The fields of an event that a read returns and an append ignores, so that one journal can be piped into another."""
 
 
 def parse_event(line: bytes, field: str) -> Event:

@@ -1,8 +1,8 @@
 """Events: as a caller gives them, as a store keeps them, and as a reader gets them.
 
 What was appended, and where, is packed once into the event's *body*: numbers, then type, tags, headers, metadata and
-payload. Log tail, store and replay hand on the same bytes, so an event looks the same wherever it was read from, and
-nothing of it is taken apart before somebody touches it.
+payload. Log tail, store and replay hand on the same bytes, so an event looks the same wherever it was read from, and no
+part of it is decoded before a caller touches it.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ class Life:
 
 
 class EventCells(NamedTuple):
-    """An event of a life that is known: what a reader needs of its row."""
+    """The columns of an event's row that a reader needs who knows the event's life."""
 
     seq_nr: int
     prev_seq_nr: int
     body: bytes
     digest: int
-    """Over key, life and body."""
+    """The digest over key, life and body."""
 
 
 class EventRow(NamedTuple):
     """An event as a store keeps it, in the order of the columns of table `journal`.
 
-    The body has all of it; the columns before it say again what a store seeks and sorts by.
+    The body has the whole event; the columns before it repeat what a store seeks and sorts by.
     """
 
     key: str
@@ -91,7 +91,7 @@ class EventRow(NamedTuple):
         return self.event_of(Life(self.key, self.life))
 
     def event_of(self, life: Life) -> RecordedEvent:
-        """Return the event, of a life that is at hand. It reads as damaged if body and columns do not say the same.
+        """Return the event, given its life. It reads as damaged if body and columns contradict each other.
 
         Where it is kept may change (`partition`): the body has the partition of the log that recorded it.
         """
@@ -125,7 +125,7 @@ class Parts(NamedTuple):
     timestamp: int
     append_id: bytes
     tags_at: int
-    """Where tags begin; the type stands before them."""
+    """The index in the body where tags begin, right after the type."""
     headers_at: int
     metadata_at: int
     payload_at: int
@@ -211,7 +211,7 @@ def _plain_words(event: tuple[str, tuple[str, ...]]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
-    """Return type and tags as a body has them, and where tags and headers begin."""
+    """Return type and tags as a body has them, and the indexes where tags and headers begin."""
     type_, tags = event
     name, labels = type_.encode(), orjson.dumps(tags) if tags else b""
     tags_at = FIXED.size + len(name)
@@ -219,7 +219,7 @@ def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
 
 
 def placed_cells(timestamp: int, seq_nr: int, prev: int, body: Any, digest: int) -> EventCells:
-    """Return the cells of an event that stands at this time. It reads as damaged if its body says another."""
+    """Return the cells of an event whose row has this timestamp. It reads as damaged if its body has another."""
     try:
         same = timestamp_in(body)[0] == timestamp
     except (TypeError, struct.error):  # a damaged file may give any type for a column
@@ -228,7 +228,7 @@ def placed_cells(timestamp: int, seq_nr: int, prev: int, body: Any, digest: int)
 
 
 def parts_of(body: bytes) -> Parts:
-    """Return the fixed fields of a body; `struct.error` if it is not one, or of a version that is not known."""
+    """Return the fixed fields of a body; `struct.error` if it is no body, or one of an unknown version."""
     parts = Parts._make(_unpack(body))
     if parts.version != BODY_VERSION:
         raise struct.error(f"version {parts.version}")
@@ -242,7 +242,7 @@ def with_prev(life: Life, cells: tuple[Any, ...], prev_seq_nr: int) -> EventCell
 
 
 class RecordedEvent:
-    """An event of a journal: what was appended, and where it is.
+    """An event of a journal: what was appended, and its place in log and journal.
 
     A damaged event keeps its number and place; touching `payload` or `metadata` raises `Corrupt`. Where its row itself
     was damaged, the rest is what is left of it.
@@ -256,7 +256,7 @@ class RecordedEvent:
 
     @property
     def offset(self) -> Any:
-        """The place in a query by tag or slices, to go on behind it; None elsewhere."""
+        """The event's offset in a query by tag or slices, from which another query can go on; None elsewhere."""
         return None
 
     @property
@@ -352,9 +352,8 @@ class RecordedEvent:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, as JSON carries it: ids and times as text, bytes as `payload_base64`.
-
-        A damaged one has what is left of its place, and no payload.
+        """Return the event as JSON values: ids and times as text, bytes as `payload_base64`. A damaged event has what
+        is left of its place, and no payload.
         """
         place = {
             "key": self._life.key,
@@ -373,7 +372,7 @@ class RecordedEvent:
         }
         try:
             payload, metadata = self.payload, self.metadata
-        except Corrupt:  # only touching it tells for sure whether it can be read
+        except Corrupt:  # only reading the payload tells for sure whether it can be read
             return {**place, "damaged": True}
         content = (
             {"payload_base64": b64encode(payload).decode()} if isinstance(payload, bytes) else {"payload": payload}
@@ -402,11 +401,11 @@ class RecordedEvent:
         return form if (number, before) == (seq_nr, prev) else None
 
     def _fixed_fields_or_defaults(self) -> Parts:
-        """Return the fixed fields, or what can be made of them."""
+        """Return the fixed fields of the body, or defaults for those that cannot be read."""
         try:
             return parts_of(self._cells[2])
         except (TypeError, struct.error):
-            self._form()  # of an unknown version, or damaged?
+            self._form()  # raises for an unknown version; any other body is damaged
             return Parts(BODY_VERSION, 0, 0, DAMAGED_DIGEST, 0, -1, 0, bytes(16), 0, 0, 0, 0)
 
     def _between(self, start: int, end: int) -> bytes:
@@ -416,7 +415,7 @@ class RecordedEvent:
     def _loaded(self, data: bytes) -> Any:
         try:
             return orjson.loads(data)
-        except orjson.JSONDecodeError:  # its digest is right: it was written so, and not by this library
+        except orjson.JSONDecodeError:  # its digest is right, so it was written like this by another program
             raise self._damage(undecodable=True) from None
 
     def _unknown(self, version: int) -> SchemaMismatch:
@@ -472,7 +471,7 @@ def parsed_headers(text: bytes) -> dict[str, str]:
 
 
 def _parsed(text: bytes, kind: type[Any]) -> Any:
-    """Return JSON of this kind; an empty one where there is none, or where a damaged row has something else."""
+    """Return JSON of this kind; an empty value where there is none, or where a damaged row has another kind."""
     try:
         found = orjson.loads(text) if text else kind()
     except orjson.JSONDecodeError:

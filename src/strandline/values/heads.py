@@ -1,4 +1,4 @@
-"""Heads: what is known of a key. The state that the fold carries from action to action."""
+"""Heads: the state of a key, which the fold updates from action to action."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SEQ_NR_MAX = 2**63 - 1
 
 
 class Remembered(NamedTuple):
-    """An append that was accepted, so that the same one again gets the same answer."""
+    """An accepted append that a head remembers, so that a repeat of it gets the same answer."""
 
     append_id: str
     digest: str
@@ -21,12 +21,13 @@ class Remembered(NamedTuple):
 
 
 def remembered_values(given: Iterable[Remembered], generated: Remembered | None) -> tuple[Any, Any]:
-    """Return what a head remembers as values for JSON: appends with an id of the caller's, and the last other one."""
+    """Return the appends that a head remembers, as values for JSON: those with a caller's id, and the last other
+    one."""
     return [tuple(answer) for answer in given], generated and tuple(generated)
 
 
 def remembered_in(given: Iterable[Any], generated: Any) -> tuple[tuple[Remembered, ...], Remembered | None]:
-    """Return what such values remember; `TypeError` if they are none."""
+    """Return the appends from the values of `remembered_values`; `TypeError` for any other values."""
     return tuple([Remembered._make(answer) for answer in given]), generated and Remembered._make(generated)
 
 
@@ -47,7 +48,8 @@ class Head(NamedTuple):
     prev: int
     """The number of the last event that is there: `seq_nr`, but lower after the last ones were skipped."""
     removed_to: int
-    """Up to here rows are gone from the store; below `delete_to` only after a crash without transactions."""
+    """The number up to which rows were removed from the store; below `delete_to` only after a crash without
+    transactions."""
     given: tuple[Remembered, ...]
     """The last appends whose id a caller gave, oldest first."""
     generated: Remembered | None
@@ -64,7 +66,7 @@ class Head(NamedTuple):
 HEAD_FIELDS = tuple(
     "seq_nr delete_to life partition offset created updated expire_after expire_at segment_size archive_to".split()
 )
-"""What users are shown of a head; the rest is the fold's own."""
+"""The fields of a head that users see; the others are for the fold."""
 
 
 class EndedLife(NamedTuple):

@@ -1,4 +1,4 @@
-"""The JSON form of values that the API returns: what the command line and the HTTP server answer with."""
+"""The JSON form of values that the API returns, as the command line and the HTTP server print them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.values.keys import Key
 
 
 def json_form(value: Any) -> Any:
-    """Return a value of ours as JSON carries it: records as objects, keys as text, bytes as base64."""
+    """Return a value of the API as JSON values: records as objects, keys as text, bytes as base64."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, Key):

@@ -1,4 +1,4 @@
-"""A key says whose journal: `Key("order", "42")`, written `order|42`."""
+"""A key names a journal: `Key("order", "42")`, written `order|42`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY_BYTES_MAX = 512
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Whose journal. Kept byte for byte: no case folding, no Unicode normalisation, never a path."""
+    """The name of a journal. It is kept byte for byte: no case folding, no Unicode normalisation, never a path."""
 
     entity_type: str
     entity_id: str

@@ -25,7 +25,7 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 class _Bad(Exception):
     """A value that cannot be kept; the path grows while the stack unwinds.
 
-    What parses text puts it in the value's place, so that the check finds it there and knows the path.
+    The parser of JSON text puts it in the value's place, so that the check finds it there and knows the path.
     """
 
     def __init__(self, code: str, wrong: str, allowed: str, got: object) -> None:

@@ -1,11 +1,11 @@
-"""Rows of tag views: an event under one of its tags, and how far each key's rows are.
+"""Rows of tag views: an event under one of its tags, and the progress of each key.
 
     tag_view      an event, its number among those of its key and life with this tag, and a link to the one before
     tag_progress  per key, life and tag: the first and the last row
     tag_place     per key, life and tag: where the row of a seq_nr is
     tag_bucket    the buckets of a tag that ever had a row
 
-The digest of a row covers its place, number and link: what a query judges by. The event has a digest of its own: a
+The digest of a row covers its place, number and link, on which a query relies. The event has a digest of its own: a
 damaged body costs its payload alone.
 """
 
@@ -127,8 +127,8 @@ def row_digest(
 
 
 def first_broken(rows: Sequence[Any]) -> int | None:
-    """Return the first of these rows that is not what was written; None if all are. `SchemaMismatch` if one is
-    newer."""
+    """Return the first of these rows that is damaged; None if none is. `SchemaMismatch` if a row is of a newer
+    version."""
     if not rows:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Make named tuples by the hundred thousand; take many things some at a time."""
+"""Makes named tuples quickly, and divides sequences into runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ new_tuple: Final = tuple.__new__
 
 
 def in_runs(many: Iterable[T], most: int) -> Iterator[list[T]]:
-    """Yield them in their order, at most so many at a time."""
+    """Yield runs of a sequence, in order, each of at most this many items."""
     left = iter(many)
     while some := list(islice(left, most)):
         yield some

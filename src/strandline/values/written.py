@@ -1,7 +1,7 @@
 """Values as a person writes them on a command line or in a query string: counts, slices, times.
 
-The callee that takes the value checks its range. A text of any length is refused, never a bug: Python itself refuses to
-read very long numbers.
+The callee that takes the value checks its range. A text that is too long is refused as wrong input, because Python
+itself fails on very long numbers.
 """
 
 from __future__ import annotations
