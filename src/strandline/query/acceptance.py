@@ -1,7 +1,8 @@
-"""Is an event the next one of its key? One table decides, for queries by slices and by tag, and for projections.
+"""A table that decides whether an event is the next one of its key, for queries by slices and by tag and for
+projections.
 
-`last` is the newest (life, seq_nr) of the key that is done, `prev` the number of the event before it. "Deleted": the
-head has this life and delete_to >= prev. The first row that fits decides.
+`last` is the newest (life, seq_nr) of the key that is done; `prev` is the number of the event before the one judged.
+"Deleted": the head has this life and delete_to >= prev. The first row that fits decides.
 
      1  key parked in this life, event newer than `last`                          waits
      2  `last` known, (life, seq_nr) <= `last`                                    duplicate
@@ -14,8 +15,8 @@ head has this life and delete_to >= prev. The first row that fits decides.
      9  no `last`, the event before it is in the store, at or below the line      accepted: its row was forgotten
     10  no `last`, otherwise                                                      rejected
 
-Rows 5, 8, 9 and 10 need what the store says of the key. Without it the answer is `LOOK`, so that a whole page is facts
-up at once. Only the head tells of deletion and life: if the event's own life has ended it is `GONE`, whatever it was.
+Rows 5, 8, 9 and 10 need the store's facts about the key. Without them the answer is `LOOK`. Only the head has deletions
+and the life: an event whose own life has ended is `GONE`, in every row of the table.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from strandline.store.scans import LAST_KEY
 from strandline.values.heads import SEQ_NR_MAX
 
 Place = tuple[int, Any, Any]
-"""Where an event stands in the order of its source: by slices its timestamp, seq_nr and key, by tag its timestamp, key
-and seq_nr. Texts compare as their bytes in UTF-8 do."""
+"""Where an event stands in the order of its source: (timestamp, seq_nr, key) by slices, (timestamp, key, seq_nr) by
+tag. Texts compare as their bytes in UTF-8 do.
+"""
 
 
 def end_of(timestamp: int) -> Place:
@@ -41,10 +43,10 @@ class Acceptance(Enum):
 
     ACCEPTED = "accepted"
     UNSEEN = "unseen"
-    """Accepted; events before it were deleted before anybody saw them."""
+    """Accepted; events between `last` and this one were deleted before the consumer saw them."""
     DUPLICATE = "duplicate"
     LATE = "late"
-    """A duplicate as far as anybody can tell: its time is below the line, and its key is not known any more."""
+    """Taken for a duplicate, without proof: its time is below the line, and its key is forgotten."""
     WAITS = "waits"
     REJECTED = "rejected"
     GONE = "gone"
@@ -69,7 +71,9 @@ class Last(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """The fields of an event that the table reads. Under a tag the tag's numbers count: `prev` is one less."""
+    """The fields of an event that the table reads. In a query by tag they are the numbers under the tag, and `prev` is
+    one less than the event's.
+    """
 
     life: int
     seq_nr: int
@@ -78,7 +82,9 @@ class Candidate(NamedTuple):
 
 
 class StoreFacts(NamedTuple):
-    """The store's facts about an event's key: its life (None: it has no head), and about the event before."""
+    """The store's facts about an event's key: its life (None if it has no head), delete_to, and the place of the event
+    before.
+    """
 
     life: int | None
     delete_to: int = 0
@@ -107,7 +113,9 @@ def judge(
     strandline: bool = True,
     facts: StoreFacts | None = None,
 ) -> Acceptance:
-    """Read the table. `position` is that of the event's slice, `line` the place up to which `last` may be forgotten."""
+    """Return the table's answer. `position` is that of the event's slice, `line` the place up to which keys may be
+    forgotten.
+    """
     if last is not None:
         return _known(event, last, way, position, strandline, facts)
     if way is Way.ORDERED and strandline and event.place[0] <= position:

@@ -1,9 +1,9 @@
 """Events by slices: those of one entity type in a range of slices, by (timestamp, seq_nr, key), each once.
 
-The bound is the least pointer timestamp of the partitions of the range: nothing at or below it can still arrive, so
-there is no delay, and nothing is searched for. The query checks all the same that each event follows on the one before
-it of its key (`acceptance`). At a hole it holds the event back and looks back by key; if the missing one is not found
-in time it stops with `MissingEvent.slice_hole`.
+The bound is the least pointer timestamp of the partitions of the range. No event at or below it can still arrive, so
+the query needs no delay and no search. It checks all the same that each event follows the one before it of its key
+(`acceptance`). At a hole it holds the event back and reads the key's events before it; if the missing event is not
+found in time, the query stops with `MissingEvent.slice_hole`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _logger = logging.getLogger("strandline")
 
 
 class SliceFeed(Feed[SlicedEvent]):
-    """The base of both ways of reading: places, the memory of keys, looking back, the error at a hole."""
+    """The base of the queries with and without the strandline: places, the memory of keys, looking back, the error at a
+    hole.
+    """
 
     def __init__(
         self,
@@ -58,21 +60,22 @@ class SliceFeed(Feed[SlicedEvent]):
         self._keys = KnownKeys(self._settings.keys_in_memory_max, always)
         slices.shown = start.timestamp, start.seen
         self._line: Place = end_of(start.timestamp - 1)
-        """Up to here a key that is not known was shown, or lies before the start: where the query has read to once keys
-        were forgotten."""
+        """Events of unknown keys up to here were shown, or lie before the start. Once keys were forgotten, this is how
+        far the query has read.
+        """
         self._first = self._read_to = self._line
         self._passed: tuple[int, Before] = (start.timestamp, start)
-        """The time of the last row that lies behind the consumer, and all rows of that time that do."""
+        """The time of the last row that the consumer is past, and all rows of that time that it is past."""
         self.strandline_violations = 0
-        """Events that were not there when everything up to the strandline should have been."""
+        """The number of events that were missing although the strandline had passed them."""
 
     @property
     def resume_offset(self) -> RichOffset:
-        """Behind the last event that was handed out or filtered."""
+        """The offset to resume at: behind the last event that was handed out or filtered out."""
         return self._last.offset if self._last is not None else offset_at(*self._passed)
 
     def _verdict(self, row: QueryRow, last: Last | None, way: Way, *, strandline: bool) -> Acceptance:
-        """Judge a row by the table, with a look at the store where the table needs one."""
+        """Return the table's answer for a row; ask the store where the table needs its facts."""
         line = self._line
         verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline)
         if verdict is Acceptance.LOOK:
@@ -82,9 +85,8 @@ class SliceFeed(Feed[SlicedEvent]):
         return verdict
 
     def _taken(self, row: QueryRow, before: Before | None) -> SlicedEvent | None:
-        """Take note of an event that is due; None if it is gone, or the filter does not let it pass.
-
-        `before`: the rows of its time before it; None if it lies before the place of the query.
+        """Note that an event is done and return it; None if it is gone, or the filter does not let it pass. `before`
+        has the rows of its time before it; None if the event lies before the place of the query.
         """
         whole = row if row.body is not None else self._ask(lambda: self._slices.whole(row))
         if whole is None:
@@ -105,7 +107,7 @@ class SliceFeed(Feed[SlicedEvent]):
         return None if known is None else Last(known.life.number, known.number)
 
     def _looked_back(self, row: QueryRow, last: Last | None) -> list[QueryRow]:
-        """Look for what is missing until it is there, or nothing is missing any more, or the time is up."""
+        """Look for the missing events of a key until they are there, or none is missing any more, or the time is up."""
         settings, pace = self._settings, self._pace
         end_s = pace.now_s() + settings.gap_timeout_s
         reached("slices.looked_back")
@@ -119,10 +121,8 @@ class SliceFeed(Feed[SlicedEvent]):
             pace.pause(min(settings.refresh_interval_s, max(0.0, end_s - pace.now_s())))
 
     def _last_known(self, key: str, done: QueryRow | None) -> RichOffset:
-        """Return the offset of the key's last event that was shown, else where the query began: nothing is missing
-        there.
-
-        `done`: the last one that is there, of a key that was forgotten.
+        """Return the offset of the key's last event that was shown, else the start of the query: up to there no event
+        is missing. `done` is the last event that the store has of a key that was forgotten.
         """
         known, start = self._keys.get(key), self._start
         if known is not None:
@@ -166,7 +166,7 @@ class StrandlineSliceFeed(SliceFeed):
             if known is None and prev == 0:
                 keys[key] = known = KnownKey(self._slices.life_of(key, life), 0)
             if known is not None and prev <= known.number < seq_nr and known.life.number == life and body is not None:
-                # Most rows. `_taken` in place: the call would take as long as the rest.
+                # The usual case. This is `_taken` inlined: the call would take as long as the rest.
                 known.number, known.timestamp = seq_nr, timestamp
                 passed = event = SlicedEvent(known.life, row, before)
                 if chosen is None or chosen.passes(event):
@@ -181,7 +181,7 @@ class StrandlineSliceFeed(SliceFeed):
         self._pass(at, passed)
 
     def _pass(self, at: int, passed: Before) -> None:
-        """Note that all up to here lies behind the consumer."""
+        """Note that the consumer is past all rows up to this one."""
         self._passed, self._last = (at, passed), None
         if not isinstance(passed, RichOffset):
             self._read_to = place_of(passed[1] if isinstance(passed, tuple) else passed._row)

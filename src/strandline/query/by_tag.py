@@ -12,9 +12,9 @@ A key's rows are numbered, and each links to the one before it. So the same tabl
                                  link up to the line, and its row there hand out: the key was forgotten
                                  otherwise                              a hole, from the line on
 
-The line is where the query has read to, once it has forgotten a key; before that, where it began. Under the strandline
-no row can come late, so a hole is a broken promise. Its rows are looked up by key, at their places, for a while; then
-the query stops. It never passes a hole over.
+The line is where the query began; once it has forgotten a key, how far it has read. Under the strandline no row can
+come late, so a hole is a broken promise. The query looks up the missing rows by key for a while, then stops. It never
+skips a hole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class TagFeed(Feed[TaggedEvent]):
-    """The base of both ways of reading: places, the memory of keys, the errors."""
+    """The base of the queries with and without the strandline: places, the memory of keys, the errors."""
 
     def __init__(
         self,
@@ -66,19 +66,21 @@ class TagFeed(Feed[TaggedEvent]):
             known = KnownKey(Life(start.key, start.life), start.tag_seq_nr, start.timestamp, start.seq_nr)
             self._keys[start.key] = known
         self._line = self._first
-        """Up to here a key that is not known was handed out, or lies before the start."""
+        """Rows of unknown keys up to here were handed out, or lie before the start."""
         self._passed: Any = None
-        """The last row that lies behind the consumer, handed out or not."""
+        """The last row that the consumer is past, handed out or not."""
         self.repeats = 0
-        """Rows that had been handed out before."""
+        """The number of rows that came again."""
         self.searches = 0
-        """Looks for rows that are missing."""
+        """How often missing rows were looked for."""
         self.strandline_violations = 0
-        """Rows that were not there when everything up to the strandline should have been."""
+        """The number of rows that were missing although the strandline had passed them."""
 
     @property
     def resume_offset(self) -> TagOffset | None:
-        """Strictly after it are all events that were not handed out yet. It never goes back."""
+        """The offset to resume at: all events that were not handed out yet are strictly after it.
+        It never goes back.
+        """
         last = self._last._row if self._last is not None else None
         if self._passed is not None and (last is None or place_of(last) < place_of(self._passed)):
             last = self._passed
@@ -89,9 +91,8 @@ class TagFeed(Feed[TaggedEvent]):
             self._passed = row
 
     def _corrupt(self, row: Any, before: TagOffset | None) -> Corrupt:
-        """Return the error for a row that is not what was written, with the offset to resume at once it is mended.
-
-        `before` is behind what was read before the row. It may stand at a wrong time: then it will come behind the last
+        """Return the error for a damaged row, with the offset to resume at once the row is mended. `before` is the
+        offset behind the rows read before it. The row may stand at a wrong time: once mended it comes behind the last
         event of its key.
         """
         tag, known = self._source.of.tag, self._keys.get(row[3])
@@ -109,12 +110,14 @@ class TagFeed(Feed[TaggedEvent]):
         )
 
     def _taken(self, known: KnownKey | None, row: Any) -> TaggedEvent | None:
-        """Take note of a row that is due; its event, unless the row only fills the place of one."""
+        """Note that a row is done and return its event; None for a filler, which stands for an
+        event that was skipped.
+        """
         life = self._noted(known, row)
         return TaggedEvent(self._source.of, life, row) if row[11] else None
 
     def _noted(self, known: KnownKey | None, row: Any) -> Life:
-        """Take note of a row that is due."""
+        """Note that a row is done; return its life."""
         _, _, timestamp, key, life, number, _, _, _, seq_nr, _, _, _ = row
         if known is None or known.life.number != life:
             known = KnownKey(Life(key, life), number, timestamp, seq_nr, first=number)
@@ -208,13 +211,15 @@ class StrandlineTagFeed(TagFeed):
             self._pass(rows[-1])
 
     def _events_of(self, lives: Sequence[Life], rows: Sequence[Any]) -> Iterator[TaggedEvent]:
-        """Return events of rows, each made when it is asked for: few live at a time, which the garbage collector
-        likes."""
+        """Return the events of rows. Each is made when it is asked for, so that few live at a time and the garbage
+        collector has little to do.
+        """
         return map(TaggedEvent, repeat(self._source.of), lives, rows)
 
     def _held(self, rows: Sequence[Any]) -> set[Place]:
-        """Hold what is known of the keys of a page. Of keys that may have been forgotten: the links that have a row,
-        which was handed out, then. One look a page."""
+        """Keep the keys of a page in memory. For keys that may have been forgotten, return the places of those previous
+        rows that the store has: these rows were handed out. One query to the store a page.
+        """
         keys, first = self._keys, self._first
         unknown = keys.hold([row[3] for row in rows])
         if not keys.forgot:
@@ -228,7 +233,9 @@ class StrandlineTagFeed(TagFeed):
         return self._ask(lambda: self._source.there(links)) if links else set()
 
     def _verdict(self, known: KnownKey | None, row: Any, met_before: set[Place]) -> Acceptance:
-        """Judge a row by the table. Whether its life has ended is asked only where a row is missing (`_filled`)."""
+        """Return the table's answer for a row. Only `_filled`, where a row is missing, asks whether
+        the life has ended.
+        """
         life, number = row[4], row[5]
         event = Candidate(life, number, number - 1, place_of(row))
         last = None if known is None else Last(known.life.number, known.number)
@@ -240,7 +247,9 @@ class StrandlineTagFeed(TagFeed):
         return verdict
 
     def _wanted(self, known: KnownKey | None, held: Any) -> int:
-        """Return the number of a key that should have come before a row. A key that was forgotten is known again."""
+        """Return the number that is due for a key instead of the row that is held back. A forgotten key becomes known
+        again.
+        """
         _, _, _, key, life, number, *_ = held
         if known is not None and known.life.number == life:
             return known.number + 1
@@ -265,7 +274,7 @@ class StrandlineTagFeed(TagFeed):
         return None
 
     def _filled(self, wanted: int, held: Any) -> Generator[list[TaggedEvent], None, bool]:
-        """Hand out the numbers from `wanted` up to the row that is held back; False if its life has ended."""
+        """Yield the events from number `wanted` up to the row that is held back; return False if its life has ended."""
         _, _, _, key, life, number, *_ = held
         source, settings, pace = self._source, self._settings, self._pace
         end_s = pace.now_s() + settings.gap_timeout_s
@@ -298,7 +307,7 @@ class StrandlineTagFeed(TagFeed):
             if wanted == number:
                 return True
             if rows and rows[0][5] < wanted:
-                continue  # there may be more of them
+                continue  # the store may have more rows of the hole
             if pace.now_s() >= end_s:
                 missing = number - wanted - self._ask(lambda: self._count(key, life, wanted, number - 1))  # noqa: B023
                 holes = {key: (life, wanted, number - 1, missing)}
@@ -316,5 +325,5 @@ class StrandlineTagFeed(TagFeed):
 
 
 def _link_of(row: Any) -> Place:
-    """Return where the row one number lower is."""
+    """Return the place of the row with the next lower number, to which this row links."""
     return row[6], row[3], row[7]

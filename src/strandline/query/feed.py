@@ -4,9 +4,9 @@
       ▲                │ no more
       └── live: wait ──┘
 
-A page is read when its first row is asked for. Between pages nothing is open, in memory are two of them at most. A
-current query takes its bound once, at its first read, and ends there. A live one goes on when the bound has moved, and
-waits where the store is away. Whatever it waits for, `close` ends it.
+A page is read when its first row is asked for. Between pages no statement is open, and at most two pages are in memory.
+A current query takes its bound once, at its first read, and ends there. A live query goes on when the bound has moved,
+and waits while the store is away. `close` ends every wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from strandline.errors import Unavailable
 from strandline.points import reached
 
 PAGE_BYTES: Final = 8 * 2**20
-"""A page of large events ends here."""
+"""A page ends when its events have this many bytes."""
 RETRY_LEAST_S: Final = 0.1
 RETRY_MOST_S: Final = 5.0
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class FeedPage(NamedTuple):
-    """Rows in the order of a query, and whether there are more up to the bound."""
+    """Rows in the order of a query, and whether there are more rows up to the bound."""
 
     rows: Sequence[Any]
     more: bool
@@ -48,7 +48,7 @@ class Pace:
         self._end = Flag()
 
     def now_s(self) -> float:
-        """Return seconds that only grow."""
+        """Return the seconds of a monotonic clock."""
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
@@ -75,18 +75,18 @@ class Feed(ClosedAtEnd, Generic[E]):
         self._closed = False
         self._events = self._delivered()
         self.back_tracks = 0
-        """How often a query without the strandline read again what lies behind it."""
+        """How often a query without the strandline read the rows behind its place again."""
         self.retries = 0
         """How often a live query asked again because the store was away."""
 
     @property
     @abstractmethod
     def resume_offset(self) -> Any:
-        """Where to go on after the last event that was handed out; None at the start of a query without offset."""
+        """The offset behind the last event that was handed out; None at the start of a query without offset."""
 
     @abstractmethod
     def _pages(self) -> Iterator[Iterable[E]]:
-        """Return the events, piece by piece."""
+        """Yield the events, page by page."""
 
     def _delivered(self) -> Iterator[E]:
         try:
@@ -111,7 +111,9 @@ class Feed(ClosedAtEnd, Generic[E]):
         self._pace.end()
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """Return the store's answer. While it is away, a live query asks again; a current one says where to resume."""
+        """Return the store's answer. While the store is away, a live query asks again; a current one raises
+        `Unavailable` with the offset to resume at.
+        """
         pause_s = RETRY_LEAST_S
         while True:
             try:
@@ -138,8 +140,8 @@ class Feed(ClosedAtEnd, Generic[E]):
     ) -> Iterator[Sequence[Any]]:
         """Yield pages after `place`: `read` gives one, up to a timestamp.
 
-        `bound` is looked up before the rows; `moved` may be a little older, and is asked again after `pause_s`. One
-        that goes back, as it does in a store that was put back from a backup, is waited for.
+        `bound` is read before the rows; `moved` may be a little older, and is asked again after `pause_s`. If the bound
+        goes back, because the store was restored from a backup, the query waits until it has caught up.
         """
         done_to = min(self._ask(bound), to)
         while True:

@@ -1,4 +1,4 @@
-"""Which events of a source pass: by type, and by tag."""
+"""A filter of events by type and by tag."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.values.events import RecordedEvent
 
 
 class Filter(NamedTuple):
-    """The events that pass: by type, and by tag. None lets all pass."""
+    """The types and the tags of events that pass. None lets all pass."""
 
     types: frozenset[str] | None = None
     tags: frozenset[str] | None = None

@@ -1,10 +1,10 @@
-"""What a query or a projection remembers of the keys that it has met: of no more of them than it may.
+"""The bounded memory of keys that a query or a projection has met.
 
     hold(keys of a page) ──▶ the page is judged ──▶ hold(keys of the next page) ──▶ …
       └ keys are forgotten here, and nowhere else: those that were used longest ago
 
-What a page needs stays until the next page. So each of its keys is either known all the while, or was unknown when the
-page began: then `hold` names it, and what the store says of it can be looked up for all of them at once.
+The keys of a page stay until the next page. So each of them is either known throughout, or was unknown when the page
+began: then `hold` returns it, and the store can be asked about all unknown keys at once.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ V = TypeVar("V")
 class KeyMemory(Generic[V]):
     """At most `most` keys, or those of one page if they are more.
 
-    Two tables take turns. What a page uses moves into the young one. Once that holds half of all it becomes the old
-    one, and the keys that the old one had are forgotten.
+    There are two tables, a young and an old one. The keys that a page uses move into the young table. Once it holds
+    half of `most`, it becomes the old table, and the keys of the former old table are forgotten.
     """
 
     def __init__(self, most: int) -> None:
         self._most, self._half = most, max(1, most // 2)
         self.young: dict[str, V] = {}
-        """What was used lately. What is known of a key of the page that is held is here."""
+        """The keys used lately, among them all known keys of the page that is held."""
         self._old: dict[str, V] = {}
         self.forgot = False
-        """Whether any was forgotten: a key that is not here may have been met before."""
+        """Whether any key was forgotten: then an unknown key may have been met before."""
 
     def hold(self, keys: Iterable[str]) -> list[str]:
-        """Keep what is known of the keys of a page until the next call; of which of them nothing is known."""
+        """Keep the known keys of a page until the next call; return the keys that are unknown."""
         wanted = dict.fromkeys(keys)
         absent = [key for key in wanted if key not in self.young]
         found = {key: self._old.pop(key) for key in absent if key in self._old} if self._old else {}
@@ -55,7 +55,7 @@ class KeyMemory(Generic[V]):
         self._old = {}
 
     def get(self, key: str) -> V | None:
-        """Return what is known of a key."""
+        """Return the value of a key; None if it is unknown."""
         found = self.young.get(key)
         return self._old.get(key) if found is None else found
 
@@ -63,7 +63,7 @@ class KeyMemory(Generic[V]):
         self.young[key] = value
 
     def forget(self, key: str) -> None:
-        """Forget one."""
+        """Forget a key."""
         self.young.pop(key, None)
         self._old.pop(key, None)
 

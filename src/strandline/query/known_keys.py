@@ -1,4 +1,4 @@
-"""What a query remembers of the keys that it has met: few words each, and of no more keys than it may."""
+"""The keys that a query has met, with the place of each, in a bounded memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Looking back by key: what lies between the last event that is done and one that came too early.
+"""Looking back by key: the events between the last one that is done and one that came too early.
 
 Each look reads the head and the event's own row again. A delete or a skip may have covered the hole since, or the
-event's life may have ended: then there is nothing to look for.
+event's life may have ended: then no event is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEP: Final = 500
 class LookedBack(NamedTuple):
     """The rows to hand over now, in order; and if a hole is left, its life, first and last number.
 
-    `done`: the event at or below the line at which this ended, where nothing was known of the key.
+    `done` is the event at or below the line at which the look ended, if the key was unknown.
     """
 
     rows: list[QueryRow]
@@ -40,8 +40,9 @@ def candidate(row: QueryRow) -> Candidate:
 
 
 def look(store: Store, row: QueryRow, line: Place | None = None) -> StoreFacts:
-    """Look up an event's key, and the event before it. One that went into the archive from before `line` is not read:
-    a query has its whole way below the line behind it."""
+    """Return the store's facts about an event's key and the event before it. An archived event from before `line` is
+    not read: the query is past all events below the line.
+    """
     head = head_of(store, row.key)
     if head is None or head.life != row.life:
         return StoreFacts(None if head is None else head.life)
@@ -71,7 +72,7 @@ def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> Lo
     rows = [*found, own]
     if done is None:
         return followed(rows, last, line, low, StoreFacts(head.life, head.delete_to))
-    linked = done.seq_nr == rows[0].prev_seq_nr  # else something lacks between the two
+    linked = done.seq_nr == rows[0].prev_seq_nr  # else an event is missing between the two
     before = place_of(done) if linked else None
     facts = StoreFacts(head.life, head.delete_to, before)
     return followed(rows, last, line, done.seq_nr + 1, facts)._replace(done=done)
@@ -110,8 +111,9 @@ def journal_of(store: Store, key: str, life: int, from_: int, to: int) -> Iterat
 def _above(
     store: Store, head: Head, row: QueryRow, low: int, line: Place | None
 ) -> tuple[QueryRow | None, list[QueryRow]]:
-    """Return the events `low`..prev of a row above the line, in order, and the one at or below it at which this
-    ended."""
+    """Return the events before `row`, from number `low`, that are above the line, in order; and first the event at or
+    below the line at which the search ended, if any.
+    """
     found: list[QueryRow] = []
     to = row.prev_seq_nr
     while to >= low:

@@ -1,4 +1,4 @@
-"""One look at the pointers for all queries and projections of a process, however many they are."""
+"""The pointers, read once for all queries and projections of a process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from strandline.rows import Pointer
 from strandline.store.api import Store
 
 STILL_S: Final = 10.0
-"""How long the pointers may stand still before a reader that waits for them asks whether anybody carries. A pipeline
-moves them every `mark_idle_s`, also where nothing is recorded."""
+"""How long the pointers may stand still before a waiting reader asks whether a pipeline runs. A pipeline moves them
+every `mark_idle_s`, even if nothing is recorded.
+"""
 _logger = logging.getLogger("strandline")
 
 
@@ -30,15 +31,16 @@ class PointerWatch:
         self._still_since = 0.0
         self._said = False
         self.looks = 0
-        """How often the store was asked."""
+        """How often the store was asked for the pointers."""
 
     def now(self) -> list[Pointer]:
         """Return the pointers of this moment, or a later one."""
         return self.within(0.0)
 
     def due_in(self, age_s: float) -> float:
-        """Return in how many seconds they will be that old: all who wait for it wake up together, and one of them
-        looks."""
+        """Return the seconds until the pointers are that old: all readers wake up together then, and one of them asks
+        the store.
+        """
         return max(0.0, self._at + age_s - time.monotonic())
 
     def within(self, age_s: float) -> list[Pointer]:
@@ -62,7 +64,9 @@ class PointerWatch:
         return found
 
     def say_if_still(self) -> None:
-        """Warn, once, if the pointers stand still and no pipeline runs: whatever waits for them waits for ever."""
+        """Warn, once, if the pointers stand still and no pipeline runs: readers that wait for them
+        would wait for ever.
+        """
         with self._lock:
             now, pointers = time.monotonic(), self._seen
             if self._said or not pointers or now - self._still_since < STILL_S:
@@ -70,7 +74,7 @@ class PointerWatch:
             self._still_since, self._said = now, True
         with suppress(StrandlineError):  # the store is away: the reader hears of that itself
             if self._store.lease().holder() is not None:
-                self._said = False  # it is asked again after as long
+                self._said = False  # the lease is looked at again after the same time
                 return
             carried = min(pointer.timestamp for pointer in pointers)
             since = f"since {time_text(carried, digits=0)}" if carried else "yet"

@@ -1,4 +1,4 @@
-"""An event as queries by slices and projections read it: what they judge, and what it is made of."""
+"""The row of an event as queries by slices and projections read it: the fields that they judge, and the body."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""A rich offset: a time, and which events of that time were shown already.
-
-Everything below its timestamp is done. Of the events at that very time, which may be many, those of the keys in `seen`
-are done up to the number that is given there.
+"""A rich offset: a time, and which events of that time were shown already. All events below its timestamp are done. Of
+the events at that very time, those of a key in `seen` are done up to the number given there.
 """
 
 from __future__ import annotations
@@ -15,11 +13,15 @@ from strandline.errors import InvalidInput, invalid
 
 _FORMAT: Final = "slices1"
 Shown = tuple[Any, str, int, int] | None
-"""Events shown at one time, as a chain: those before, key, life, seq_nr. So an offset for each of them costs little."""
+"""The events of one time that were shown, as a linked list: (the list before, key, life, seq_nr). So an offset for each
+of them costs little.
+"""
 
 
 class RichOffset:
-    """The place of a query by slices. It knows its entity type and history, so that it is not used elsewhere."""
+    """The place of a query by slices. It has the entity type and the history, so that it is refused in another query or
+    store.
+    """
 
     __slots__ = ("entity_type", "history", "shown", "timestamp")
 
@@ -28,7 +30,7 @@ class RichOffset:
 
     @classmethod
     def of(cls, entity_type: str, history: str, timestamp: int, seen: Mapping[str, tuple[int, int]]) -> Self:
-        """Return the offset for a table of what was seen."""
+        """Return the offset with these events shown: key -> (life, seq_nr)."""
         shown: Shown = None
         for key, (life, seq_nr) in seen.items():
             shown = (shown, key, life, seq_nr)

@@ -1,4 +1,4 @@
-"""The settings of a query by slices: defaults, and what is allowed."""
+"""The settings of a query by slices: defaults and allowed values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.settings import CheckedSettings, within
 
 OFF: Final = "off"
 SEARCHING: Final = ("eventual_consistency_delay_s", "back_track_interval_s", "back_track_period_s")
-"""What is only there without the strandline."""
+"""The settings that only a query without the strandline has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class GivenSliceSettings(TypedDict, total=False):
 
 
 def check_searching(given: Mapping[str, Any], searching: Sequence[str] = SEARCHING, *, use_strandline: bool) -> None:
-    """Refuse settings that say nothing with the strandline."""
+    """Refuse settings that have no effect with the strandline."""
     for name in searching:
         if use_strandline and name in given:
             raise invalid(

@@ -1,4 +1,4 @@
-"""Queries by slices, as callers ask for them: what is given is checked, then a feed begins."""
+"""Queries by slices, as callers ask for them: arguments are checked, then a feed begins."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def by_slices(
     filter: object = None,  # noqa: A002 (the name that callers give)
     **settings: Any,
 ) -> SliceFeed:
-    """Check what a caller gives, and begin a query. Nothing is read before the first event is asked for."""
+    """Check the arguments and begin a query. The store is not read before the first event is asked for."""
     type_, range_ = checks.entity_type(entity_type), Range.of(lo, hi)
     history = store.settings.history_id
     if after is not None and from_ is not None:

@@ -1,8 +1,8 @@
-"""Events by slices from a store that something else than the pipeline writes, too: events may come late.
+"""Events by slices from a store that other writers than the pipeline fill, too: events may come late.
 
-The query stays a while behind the clock of the store, so that most events have arrived when it gets to them. Others
-were written by transactions that began before and ended after it passed, or stamped by a clock that is behind. So it
-reads again what lies shortly behind its place, without bodies: what was shown is a duplicate, what is due is loaded.
+The query stays a while behind the clock of the store, so that most events have arrived when it gets to them. An event
+comes late if its transaction ended after the query had passed, or if its writer's clock is behind. So the query reads
+the rows shortly behind its place again, without bodies: shown events are duplicates, and missed ones are loaded.
 
     ──────────┬── back_track_period_s ──┬───────────┬── eventual_consistency_delay_s ──┬──▶ time
             line                      place       bound                              clock
@@ -11,8 +11,8 @@ reads again what lies shortly behind its place, without bodies: what was shown i
     after a start at an offset      the same, first
     at a hole                       by key, as with the strandline; what comes later in its own place is a duplicate
 
-Of keys that are not known any more the line tells: what lies at or below it counts as shown. An event that comes later
-than the period is found by the next event of its key, if that is known: of as many as `keys_in_memory_max`.
+For forgotten keys the line decides: their events at or below it count as shown. An event that comes later than the
+period is found by the next event of its key, if the key is one of the `keys_in_memory_max` that are known.
 """
 
 from __future__ import annotations
@@ -29,24 +29,28 @@ from strandline.query.sliced_event import SlicedEvent
 
 
 class SearchingSliceFeed(SliceFeed):
-    """A query that waits and reads again, because there is no strandline to go by."""
+    """A query that waits and reads again, because its store has no strandline."""
 
     def __init__(self, *what: Any, resumed: bool = False, **how: Any) -> None:
-        """`resumed`: the start is an offset; else nothing before it is wanted."""
+        """`resumed` says that the start is an offset, behind which late events may come; else events before the start
+        are not wanted.
+        """
         super().__init__(*what, **how)
         self._period_us = round(self._settings.back_track_period_s * 1_000_000)
         self._delay_us = round(self._settings.eventual_consistency_delay_s * 1_000_000)
         self._floor = self._start.timestamp - (self._period_us if resumed else 0)
-        """Nothing below it is shown."""
+        """No event below this time is shown."""
         self._place = end_of(self._start.timestamp - 1)
         self._line = self._line_at(self._start.timestamp)
         self._due_s = self._next_s()
         self._reached = self._start.timestamp
-        """Everything up to it that had arrived was handed out."""
+        """All events up to this time that had arrived were handed out."""
 
     @property
     def resume_offset(self) -> RichOffset:
-        """Where to go on. It has all keys of the last period: what comes late is found, and nothing repeated."""
+        """The offset to resume at. It has all keys of the last period, so late events are found and
+        none is repeated.
+        """
         start, line = self._start, self._line[0]
         seen = {key: (known.life.number, known.number) for key, known in self._keys.known() if known.timestamp > line}
         return RichOffset.of(start.entity_type, start.history, max(self._passed[0], self._reached), seen)
@@ -79,7 +83,7 @@ class SearchingSliceFeed(SliceFeed):
             yield from self._back_tracked_if_due(self._reached, bound)
 
     def _back_tracked_if_due(self, timestamp: int, bound: int) -> Iterator[list[SlicedEvent]]:
-        """Read again what lies behind a time, all of which was read; not where all of it has arrived long ago."""
+        """Read the rows of the period before a time again, if that is due and late events may still come there."""
         if self._due_s is None or self._pace.now_s() < self._due_s:
             return
         self._due_s = self._next_s()
@@ -90,7 +94,7 @@ class SearchingSliceFeed(SliceFeed):
             yield from self._back_tracked(timestamp)
 
     def _back_tracked(self, to: int) -> Iterator[list[SlicedEvent]]:
-        """Read again up to a time, whatever is known there: what comes late may stand behind any number of others."""
+        """Read the rows from the line up to a time again: a late event may stand behind any number of known ones."""
         self.back_tracks += 1
         reader, place, more = self._slices.reader(self._settings.page_size, bodies=False), self._line, True
         while more:
@@ -101,7 +105,9 @@ class SearchingSliceFeed(SliceFeed):
                 place = place_of(rows[-1])
 
     def _judged(self, row: QueryRow, way: Way) -> Iterator[list[SlicedEvent]]:
-        """Hand out what is due now that this row has come, one by one: what is known is what the consumer has."""
+        """Hand out the events that are due now that this row has come, one by one, so that only events that the
+        consumer has count as known.
+        """
         last = self._last_of(row.key)
         verdict = self._verdict(row, last, way, strandline=False)
         rows = [row] if verdict in ACCEPTED else []

@@ -12,13 +12,14 @@ from strandline.values.events import BODY_VERSION, EventCells, Life, RecordedEve
 from strandline.values.payloads import BYTES, JSON
 
 Before = Union["SlicedEvent", tuple[Any, Any], RichOffset]
-"""Rows at the time of an event that come before it, as a chain: the event before it, or those before and a row; at its
-end where the query began. So the offset of an event costs nothing until it is asked for."""
+"""The rows of an event's time that come before it, as a linked list that ends at the start of the query. A link is the
+event before, or a pair of the list before and a row. So the offset of an event costs nothing until it is asked for.
+"""
 _BRIEF: Final = struct.Struct("<BqqB10xq28xI").unpack_from  # version, seq_nr, prev_seq_nr, form, timestamp, payload_at
 
 
 class SlicedEvent(RecordedEvent):
-    """A recorded event, with its place in a query by slices. It is taken apart when it is touched."""
+    """A recorded event, with its place in a query by slices. Its body is decoded at the first use."""
 
     __slots__ = ("_before", "_row")
 
@@ -40,7 +41,8 @@ class SlicedEvent(RecordedEvent):
 
     @property
     def payload(self) -> Any:
-        # As in `RecordedEvent`, with the time: a reader of many events comes here once for each.
+        # As in `RecordedEvent`, with the time checked, too. It is inlined because a reader of many events calls it for
+        # each.
         timestamp, seq_nr, _, _, prev, body, digest = self._row
         try:
             if zlib.crc32(body, self._life.seed) == digest:
@@ -62,7 +64,7 @@ class SlicedEvent(RecordedEvent):
 
 
 class EarlierEvent(SlicedEvent):
-    """An event that was found by looking back: it lies before the place of the query, and moves nothing."""
+    """An event that was found by looking back: it lies before the place of the query, and does not move it."""
 
     __slots__ = ("_offset",)
 

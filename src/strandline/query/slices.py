@@ -1,7 +1,7 @@
 """The events of an entity type in a range of slices, as a store has them: read in order, from a place on.
 
-A partition holds a run of slices. So each partition of the range is read in order, and the partitions are merged. What
-queries by slices and projections judge of an event is in its row; a large body is left out, and loaded when it is due.
+A partition holds a run of slices. So each partition of the range is read in order, and the partitions are merged. A row
+has all fields that queries by slices and projections judge; a large body is left out, and loaded when its event is due.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Slices:
         self.store, self.entity_type, self.range = store, entity_type, range_
         self.partitions = range_.partitions(store.settings.partitions)
         self.shown: tuple[int, Mapping[str, tuple[int, int]]] = (0, {})
-        """A time, and by key what was shown of it to the query that goes on there: (life, number)."""
+        """The start of a query that resumes: a time, and by key the (life, number) that it has shown of that time."""
 
     def check_archive(self, after: Place) -> None:
         """`MissingEvent.slice_hole` if events of these slices behind a place were taken into the archive.
 
-        To be asked after rows were read: what was taken out before that is known by then.
+        Call it after rows were read: by then it knows of all events that were taken out before.
         """
         archive = self.store.archive
         note = archive.note()
@@ -57,13 +57,13 @@ class Slices:
             raise archived_event(self.entity_type, slice_, end, note.path)
 
     def bound(self, pointers: Sequence[Pointer]) -> int:
-        """Return the time up to which all is in the store. A partition that was never replicated counts as: nothing has
-        arrived."""
+        """Return the time up to which all is in the store. A partition that was never replicated sets it to the
+        beginning of time.
+        """
         return min(pointers[partition].timestamp for partition in self.partitions)
 
     def newest(self, pointers: Sequence[Pointer]) -> int:
-        """Return the time of the last action that was no Mark, as far as the bound lets it be seen; 0 if there is
-        none."""
+        """Return the time of the last action up to the bound that was not a Mark; 0 if there is none."""
         bound = self.bound(pointers)
         times = (pointers[partition].last_action_at for partition in self.partitions)
         return max((at for at in times if at <= bound), default=0)
@@ -73,10 +73,11 @@ class Slices:
         return SliceReader(self, page_size, SLICE_ROWS if bodies else SLICE_PLACES)
 
     def rows_with_archive(self, after: Place, to: int, page_size: int) -> Iterator[QueryRow]:
-        """Yield the rows after a place, up to a time, with those that are in the archive alone, from its files."""
+        """Yield the rows after a place, up to a time; events that only the archive has come from its files."""
         note = self.store.archive.note()
         if note is not None and after < end_of(end := min(to, note.before - 1)):
-            kept: dict[tuple[str, int], int] = {}  # of lives that are in both places, up to where the files are taken
+            # by life with events in both: the number up to which the files are read
+            kept: dict[tuple[str, int], int] = {}
             files = self._of_files(after, end, kept)
             yield from merge(files, self._beside_files(after, end, page_size, note, kept), key=place_of)
             after = end_of(end)
@@ -99,7 +100,9 @@ class Slices:
     def _beside_files(
         self, after: Place, to: int, page_size: int, note: ArchiveNote, kept: dict[tuple[str, int], int]
     ) -> Iterator[QueryRow]:
-        """Rows of the store that came from no file; an error once more of them leave it meanwhile."""
+        """Yield the rows of the store that are in no file; raise `MissingEvent` if an archiving run takes more events
+        out meanwhile.
+        """
         reader, more = SliceReader(self, page_size, SLICE_ROWS, archived=True), True
         while more:
             rows, more = reader.page(after, to)
@@ -121,7 +124,7 @@ class Slices:
         return {key: state for key, (_, state) in found.items() if isinstance(state, Head)}
 
     def place_of(self, row: QueryRow) -> Place:
-        """Return where a row stands: what goes on behind it gives it back."""
+        """Return the place of a row, to read on behind it."""
         return row[:3]
 
     def rows(self, after: Place, to: int, page_size: int, *, bodies: bool = True) -> Iterator[QueryRow]:
@@ -146,10 +149,10 @@ class Slices:
                 return QueryRow(*row[:5], *cells[0][2:])
             if before is not None and before.archive_to == head.archive_to:
                 return None
-            before = head  # it may have gone into the archive meanwhile
+            before = head  # the event may have gone into the archive meanwhile
 
     def look(self, row: QueryRow, line: Place | None = None) -> StoreFacts:
-        """Look up an event's key, and the event before it, which may lie below a line."""
+        """Return the store's facts about an event's key and the event before it (`look_back.look`)."""
         return look(self.store, row, line)
 
     def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
@@ -162,8 +165,9 @@ class Slices:
         return journal_of(self.store, key, life, from_, to)
 
     def life_of(self, key: str, number: int) -> Life:
-        """Return a life of a key. One that has no business in this range came there by damage, and nothing of it can be
-        right."""
+        """Return a life of a key. If the key does not belong in this range, its row is damaged: then the life has a
+        wrong seed, so that each of its events fails its check.
+        """
         life = Life(key, number)
         if life.entity_type != self.entity_type or life.slice not in self.range:
             life.seed ^= 1
@@ -171,17 +175,18 @@ class Slices:
 
 
 class SliceReader:
-    """Reads pages of a range, one after the other. What was read ahead is kept for the next one.
+    """Reads pages of a range, one after the other. Rows that were read ahead are kept for the next page.
 
-    Each partition reads its share of a page. What lies at or below the last row of all of them that have more is
-    complete, and is handed out in order. When one of them has nothing left, all that have little left read on with it,
-    on a server in one round trip. Between two pages no statement is open.
+    Each partition reads its share of a page. Rows are complete up to the least of the last rows of partitions that have
+    more, and are handed out in order up to there. When a partition has no rows left, all that have few left read on
+    with it, on a server in one round trip. Between two pages no statement is open.
     """
 
     def __init__(self, slices: Slices, page_size: int, scan: Scan, *, archived: bool = False) -> None:
-        """`archived`: whoever asks reads the archive, too."""
+        """`archived` says that the caller reads the archive's files, too."""
         self._slices, self._scan = slices, scan
-        self._checked = scan is SLICE_ROWS and not archived  # what is read without bodies lies behind the place
+        # rows read without bodies lie behind the place of the query
+        self._checked = scan is SLICE_ROWS and not archived
         self._share = max(1, 2 * page_size // len(slices.partitions)) if len(slices.partitions) > 1 else page_size
         self._after: Place | None = None
         self._parts: list[_PartitionRows] = []
@@ -214,16 +219,16 @@ class _PartitionRows:
     def __init__(self, slices: Slices, partition: int, after: Place, share: int) -> None:
         self.rows: list[Any] = []
         self.more = False
-        """Whether there may be rows behind them, up to the time that was asked for."""
+        """Whether there may be more rows behind `rows`, up to the time that was asked for."""
         self._equal, self._place, self._share = (slices.entity_type, partition), after, share
         self._done = -1
-        """Up to this time all was read."""
+        """All rows up to this time were read."""
         self._bytes_max = max(1, PAGE_BYTES // len(slices.partitions))
         whole = slices.range.covers(partition, slices.store.settings.partitions)
         self._within = None if whole else slices.range
 
     def wants(self, to: int) -> bool:
-        """Return whether it should read on."""
+        """Return whether this partition should read on."""
         return self._done < to and 2 * len(self.rows) <= self._share
 
     def asked(self) -> Asked:
@@ -240,7 +245,7 @@ class _PartitionRows:
             self._done = to
 
     def take(self, bound: Sequence[Any] | None) -> list[Any]:
-        """Return the rows up to one, or all of them."""
+        """Return the rows up to `bound`, or all of them, and remove them here."""
         if bound is None or not self.rows or self.rows[-1] <= bound:
             taken, self.rows = self.rows, []
             return taken
@@ -251,7 +256,7 @@ class _PartitionRows:
 
 
 def archived_event(entity_type: str, slice_: int, end: tuple[int, int], path: str) -> MissingEvent:
-    """The error for a query from before events that are in the archive."""
+    """Return the error for a query by slices that starts before events which only the archive has."""
     return MissingEvent(
         f"events of {entity_type} in slice {slice_} up to {time_text(end[0])} left the store for the archive {path}",
         code="slice_hole",
@@ -263,7 +268,7 @@ def archived_event(entity_type: str, slice_: int, end: tuple[int, int], path: st
 
 
 def missing_event(key: str, missing: tuple[int, int, int], offset: object) -> MissingEvent:
-    """Return the error at a hole that stays."""
+    """Return the error at a hole that was not filled in time."""
     life, first, last = missing
     numbers = str(first) if first == last else f"{first} to {last}"
     return MissingEvent(

@@ -1,4 +1,4 @@
-"""The view of a tag in a store: what a query by tag asks, as scans."""
+"""The view of a tag in a store: the questions of a query by tag, as scans."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from strandline.values.tag_rows import Place
 
 
 class _BucketPage(NamedTuple):
-    """Buckets that a page found and did not come to the end of: the page behind it need not list them again."""
+    """Buckets that a page found and did not finish: the next page need not list them again."""
 
     behind: tuple[Place, int]
-    """Where the page ended, and the time up to which it was asked for."""
+    """Where the page ended, and the time up to which rows were asked for."""
     buckets: Sequence[int]
     all: bool
-    """Whether there are no others up to that time."""
+    """Whether these are all buckets up to that time."""
 
 
 class StoredTags:
@@ -54,7 +54,7 @@ class StoredTags:
     # ------------------------------------------------------------ rows in order
 
     def page(self, after: Place, to: int, limit: int, bytes_max: int | None = None) -> FeedPage:
-        """Return rows after a place, up to a timestamp, in order of their places; of large ones about so many bytes."""
+        """Return rows after a place, up to a timestamp, in order of their places; at most about `bytes_max` of them."""
         bytes_max = PAGE_BYTES if bytes_max is None else bytes_max
         if self._partitioned:
             return self._page_by_buckets(after, to, limit, bytes_max)
@@ -124,7 +124,7 @@ class StoredTags:
                 after = page.rows[-1][:1] if page.rows else None
 
     def there(self, places: Sequence[Place]) -> set[Place]:
-        """Return which of these places have a row."""
+        """Return those of these places that have a row."""
         return {place for place in places if tag_row_at(self._store, self.of.tag, place) is not None}
 
     def ended(self, key: str, life: int) -> bool:

@@ -21,7 +21,7 @@ _ALLOWED: Final = "the offset of an event of this query, or its text"
 
 @total_ordering
 class TagOffset:
-    """The place behind which a query by tag goes on: strictly after it. It knows its tag, its history, and the row's
+    """The place behind which a query by tag goes on: strictly after it. It has its tag, its history, and the row's
     number.
 
     `str` gives a text that `TagOffset.parse` reads.
@@ -46,7 +46,7 @@ class TagOffset:
 
     @property
     def key(self) -> str:
-        """Empty where the offset stands before all rows of its time."""
+        """The key of the row; empty if the offset stands before all rows of its time."""
         return self._place[1]
 
     @property
@@ -72,12 +72,12 @@ class TagOffset:
 
     @classmethod
     def before(cls, of: TagView, timestamp: int) -> TagOffset:
-        """Return the one that stands before all rows of a time."""
+        """Return the offset that stands before all rows of a time."""
         return cls(of, (timestamp, "", 0), 0, 0)
 
     @classmethod
     def parse(cls, text: str, field: str = "after") -> TagOffset:
-        """Return the offset of a text; `InvalidInput.offset_format` if it is none."""
+        """Return the offset that a text stands for; `InvalidInput.offset_format` for any other text."""
         if not isinstance(text, str):
             raise invalid("offset_format", field, "not an offset", allowed=_ALLOWED, got=text)
         prefix, dot, packed = text.partition(".")

@@ -1,15 +1,15 @@
-"""Events by tag from a store that something else than the pipeline writes, too: rows may come late.
+"""Events by tag from a store that other writers than the pipeline fill, too: rows may come late.
 
-The query stays a while behind the store's clock, so that most rows have arrived when it gets to them. For the others it
-goes back and reads forward again through the same table: what was handed out falls out as a repeat, what is due is
-handed out in order, the row that was held back is met again.
+The query stays a while behind the store's clock, so that most rows have arrived when it gets to them. For late rows it
+goes back and reads forward again through the same table: rows that were handed out are dropped as repeats, missed rows
+are handed out in order, and the row that was held back is met again.
 
     a hole in a key's numbers     back to the key's last row, within this bucket and the one before, again and again
                                   until `gap_timeout_s`; then the query stops
     a key that is new here        the same, for `new_key_scan_timeout_s`; then its row is taken for the first
     every back_track_interval_s   back by `back_track_period_s`, for late rows of keys that get no further ones
 
-A query that starts in the bucket of now first looks through that bucket for the least number of each key.
+A query that starts in the present bucket first looks through that bucket for the least number of each key.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Hole(NamedTuple):
     held: Any
     end_s: float
     fails: bool
-    """Whether the query stops if they are not found; else the held row is taken for the key's first."""
+    """Whether the query stops if the numbers are not found; else it takes the held row for the key's first."""
 
 
 class SearchingTagFeed(TagFeed):
-    """A query that waits, looks back and searches, because there is no strandline to go by."""
+    """A query that waits, looks back and searches, because its store has no strandline."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SearchingTagFeed(TagFeed):
         pace: Pace | None = None,
         offset_given: bool = True,
     ) -> None:
-        """`offset_given`: whether the caller said where to start; else `start` is only where the view begins."""
+        """`offset_given` says that the caller chose `start`; else `start` is the beginning of the view."""
         super().__init__(source, settings, start=start, to=to, live=live, seen=seen, pace=pace)
         self._offset_given = offset_given and start is not None
         self._in_the_past = False
@@ -93,7 +93,7 @@ class SearchingTagFeed(TagFeed):
             pace.pause(settings.refresh_interval_s)
 
     def _scan(self) -> None:
-        """Find the least number of each key in the bucket of the start: that is the one to expect."""
+        """Find the least number of each key in the bucket of the start: the query expects it first."""
         self.state = "scanning"
         source = self._source
         end = (self._first[0] // source.bucket_us + 1) * source.bucket_us - 1
@@ -112,8 +112,9 @@ class SearchingTagFeed(TagFeed):
         self.state = "catching up"
 
     def _back(self) -> Place:
-        """Return where a back-track begins: a period before the furthest place, at most at the start of the bucket
-        before."""
+        """Return where a back-track begins: one period before the furthest place, but not before the start of the
+        previous bucket.
+        """
         timestamp, bucket_us = self._high[0], self._source.bucket_us
         reach = (timestamp // bucket_us - 1) * bucket_us
         if self._settings.back_track_period_s != MAX:
@@ -121,7 +122,9 @@ class SearchingTagFeed(TagFeed):
         return max(self._first, (reach, "", 0))
 
     def _swept(self, place: Place, to: int) -> Iterator[list[TaggedEvent]]:
-        """Read forward from a place. At a hole go back, as long as there is hope; what lies behind it waits."""
+        """Read forward from a place. At a hole go back and read again until its time is over; rows behind the hole
+        wait.
+        """
         more = True
         while more:
             page, more = self._ask(lambda: self._source.page(place, to, self._settings.page_size))  # noqa: B023
@@ -180,7 +183,7 @@ class SearchingTagFeed(TagFeed):
         )
 
     def _hole(self, row: Any) -> Hole | None:
-        """Return the hole before a row, if there is one that keeps it back."""
+        """Return the hole that holds a row back; None if the row is not held back."""
         key, life, number = row[3:6]
         known = self._keys.get(key)
         if known is not None and life <= known.life.number:
@@ -204,8 +207,9 @@ class SearchingTagFeed(TagFeed):
         return hole._replace(held=row)
 
     def _rewound(self, hole: Hole) -> Place:
-        """Return where to read again because of a hole: at once the first time, then after a while; `MissingEvent` at
-        the end of the time of one that fails."""
+        """Return the place from which to read again because of a hole: at once the first time, then after a pause.
+        `MissingEvent` if the hole's time is over and the query must not go on without it.
+        """
         self.state = "searching"
         self.searches += 1
         row, pace = hole.held, self._pace
@@ -225,7 +229,9 @@ class SearchingTagFeed(TagFeed):
         return back
 
     def _search_from(self, row: Any) -> Place:
-        """Return the key's last row, but not before the bucket before that of the held one, nor before the start."""
+        """Return the place of the key's last row, but no earlier than the bucket before the held
+        row's, and the start.
+        """
         bucket_us = self._source.bucket_us
         reach: Place = ((row[2] // bucket_us - 1) * bucket_us, "", 0)
         known = self._keys.get(row[3])

@@ -1,4 +1,4 @@
-"""The settings of a query by tag: defaults, and what is allowed."""
+"""The settings of a query by tag: defaults and allowed values."""
 
 from __future__ import annotations
 

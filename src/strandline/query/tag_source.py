@@ -1,4 +1,4 @@
-"""What a query by tag asks its store."""
+"""The protocol by which a query by tag reads its store."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class TaggedEvent(RecordedEvent):
 
     @property
     def tag_seq_nr(self) -> int:
-        """Its place among the events of its key and life that carry the tag, from 1."""
+        """The event's number among the events of its key and life that have the tag, from 1."""
         return self._row[5]  # type: ignore[no-any-return]
 
     @property

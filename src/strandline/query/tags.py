@@ -103,14 +103,14 @@ def _seen(given: object) -> dict[str, tuple[int, int]]:
 
 
 def wait_for_strandline(watch: PointerWatch, at: object, timeout_s: float | timedelta) -> bool:
-    """Return whether the strandline gets to a timestamp, or past what `append` returned, in time."""
+    """Wait; return whether the strandline reaches a timestamp, or passes the append that `append` returned, in time."""
     end_s = time.monotonic() + checks.timeout_s(timeout_s)
     appended = at if isinstance(at, Appended) else None
     timestamp = appended.timestamp if appended is not None else time_us(at, "at")
     while True:
         pointers = watch.now()
         if timestamp is None and appended is not None:
-            # Any pointer is above all offsets of the logs before this one, which may have had more partitions.
+            # The append is from an earlier log, which may have had more partitions: every pointer is past its offsets.
             pointer = pointers[min(appended.partition, len(pointers) - 1)]
             timestamp = pointer.timestamp if pointer.offset >= appended.offset else None
         if timestamp is not None and timestamp <= min(pointer.timestamp for pointer in pointers):
