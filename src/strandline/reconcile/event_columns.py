@@ -1,7 +1,5 @@
-"""Pages of events by columns: what `sides` does row by row, for pages in which every row is sound.
-
-NumPy comes with Spark's packages; without it, or where a row is odd, the rows are taken one by one. Both ways come to
-the same items.
+"""Pages of events by columns: the work of `sides` with NumPy, for pages in which every row is sound. NumPy comes with
+Spark's packages; without it, or where a row is odd, `sides` takes the rows one by one. Both ways give the same items.
 """
 
 from __future__ import annotations
@@ -62,11 +60,11 @@ class EventColumns:
             and [life.entity_type for life in of_key] == list(types)
             and list(map(crc32, bodies, [life.seed for life in of_key])) == list(digests)
         )
-        """Whether every row is what it says."""
+        """Whether every row is sound: its body has its digest, and its columns are those of its body."""
 
     @classmethod
     def of(cls, rows: Sequence[EventRow], partitions: int) -> EventColumns | None:
-        """Return the page, if it can be taken by columns."""
+        """Return the page as columns; None if it must be read row by row."""
         if np is None or not rows:
             return None
         try:
@@ -78,10 +76,10 @@ class EventColumns:
     def sums(
         self, ends: Sequence[int], oldest: Sequence[int | None], *, partitioned: bool, by_day: bool = False
     ) -> tuple[int, list[tuple[int, int, int]], Iterator[CellSum]]:
-        """Return how many events are not above `ends`, offsets by partition; those with tags; what they add to cells.
-
-        `oldest` is the first offset of each partition that the log keeps; None where it proves nothing. Of those with
-        tags it tells which rows they are, and from where to where their bodies have the tags. `by_day`: links, too.
+        """Return the number of events up to `ends`, offsets by partition; the events with tags; and the sums by cell.
+        `oldest` is the first offset of each partition that the log keeps; None where the log proves nothing. An event
+        with tags comes as its row's index and the two places between which its body has the tags. `by_day` says that
+        links are summed by day, too.
         """
         offsets = self.fixed["log_offset"]
         kept = offsets <= np.array(ends, np.int64)[self.homes]

@@ -1,12 +1,12 @@
-"""Examine: one key read afresh, judged, and corrected. What is found here is final: digests only say where to look.
+"""Examine: one key read afresh, judged, and corrected. These findings are final: digests only say where to look.
 
 A key is read while nobody writes it: its state is the same before and after, and on a store without transactions no
 action of it waits in the log beyond the pointer, because a batch under way may have written some of its rows. A key
-that is written all the time is left out, and told as busy.
+that is written all the time is left out, and reported as busy.
 
-A correction is made under the pipeline's lease. What is put back is listed in `repaired` first. Nothing is removed but
-rows of lives and events that have ended, rows that the kept log proves were never recorded, and rows of views that
-nothing accounts for.
+A correction is made under the pipeline's lease. Rows that are put back are first listed in `repaired`. The only rows
+that are removed are those of ended lives and deleted events, rows that were never recorded, as the kept log proves, and
+rows of views that no event accounts for.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WAIT_S: Final = 0.25
 LOG_RECORDS: Final = 2000
 AMEND_AT_ONCE: Final = 1000
 PREV_AT, PREV_END = 9, 17
-"""Where a body has the number of the event before."""
+"""The bytes of a body that hold the number of the event before."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class KeyExaminer:
     """Examines keys of one partition."""
 
     def __init__(self, log: Log, store: Store, settings: Settings, partition: int, fence: int | None = None) -> None:
-        """`fence`: that of the pipeline's lease, which the caller holds; without it nothing can be corrected."""
+        """`fence` is the fence of the pipeline's lease, which the caller holds; without it no key can be corrected."""
         self._log, self._store, self._settings = log, store, settings
         self._partition, self._fence = partition, fence
         self._partitioned = is_partitioned(store)
@@ -96,7 +96,9 @@ class KeyExaminer:
     # ------------------------------------------------------------ many keys
 
     def examine(self, odd: Mapping[str, Sequence[OddRow]]) -> Iterator[tuple[list[Difference], str | None]]:
-        """Yield the findings of each key, and its name if it was busy. `odd` has the keys, each with its odd rows."""
+        """Yield the findings of each key, and the key itself if it was busy. `odd` has the keys, each with its odd
+        rows.
+        """
         self._logged = self._read_log(odd)
         pending = dict(odd)
         for attempt in range(ATTEMPTS_MAX):
@@ -116,7 +118,7 @@ class KeyExaminer:
             yield [], key
 
     def repair(self, odd: Mapping[str, Sequence[OddRow]]) -> Iterator[tuple[list[Difference], str | None]]:
-        """Yield what `examine` yields, and correct what can be proved; findings say whether they were."""
+        """Correct what can be proved, and yield as `examine` does; each finding says whether it was repaired."""
         if self._fence is None:
             raise TypeError("a repair needs the fence of the pipeline's lease")
         marking = mark_carrier(self._log, self._store, self._partition, self._settings)
@@ -135,7 +137,9 @@ class KeyExaminer:
                 yield [*told, *left.values()], None
 
     def _look_until_still(self, key: str, odd: Sequence[OddRow]) -> list[Difference] | None:
-        """Return the differences of a key, while nothing is carried: only another correction can come in between."""
+        """Return the differences of a key, read again while other corrections come in between. The caller's lease keeps
+        a pipeline away.
+        """
         for _ in range(ATTEMPTS_MAX):
             if (found := self._look_once(key, odd)) is not None:
                 return found
@@ -200,7 +204,7 @@ class KeyExaminer:
             return None
         if found and before[0].revision != after[0].revision and not again:
             # Most likely other keys were written. But an operator's correction may have come in between, which leaves
-            # the head as it is: what is wrong is wrong again.
+            # the head as it is: only differences that show again are real.
             second = self._look_once(key, odd, again=True)
             told = {finding.identity for finding in second or ()}
             return None if second is None else [finding for finding in found if finding.identity in told]
@@ -266,7 +270,7 @@ class KeyExaminer:
         return found
 
     def _archived(self, life: Life, head: Head, log: tuple[int, int] | None) -> dict[int, EventRow]:
-        """Return the events that the archive proves, but those of which the kept log knows."""
+        """Return the events that the archive proves, without those that the kept log proves."""
         found = (
             self._row(life, head, cells)
             for cells in self._store.archive.proofs(life.key, head, self._store.settings.history_id)
@@ -318,8 +322,9 @@ class KeyExaminer:
                 )
 
     def _proved_head(self, key: str, state: State, logged: LoggedKey | None, pointer: Pointer) -> Head | None:
-        """Return the head that the log makes: all of it where it is whole, else what it adds to the one that is
-        there."""
+        """Return the head that the log proves: the folded one if the log is whole, else the present head with the log's
+        actions applied.
+        """
         complete = self._logged.kept.complete
         if logged is None or not (complete or isinstance(state, Head)):
             return None
@@ -346,7 +351,7 @@ class KeyExaminer:
         found.findings.append(self._keys.difference("head_wrong", key, life, (), expected, was))
 
     def _has_other_columns(self, row: OddRow) -> bool:
-        """Return whether an event still stands at another time than its body says (partitioned stores)."""
+        """Return whether an event still has a row at another time than its body's (partitioned stores)."""
         _, state, _ = self._keys.state(row.key)
         seq_nr = int(row.place[0])
         there = raw_row(self._store, JOURNAL, (row.key, row.life, segment_of(seq_nr, self._keys.size(state)), seq_nr))
@@ -370,7 +375,7 @@ class KeyExaminer:
         return StoredEvent(seq_nr, prev, parts.timestamp, parts.log_offset, content_of(body), whole, in_columns)
 
     def _found_by_time(self, life: Life, seq_nr: int, timestamp: int) -> EventRow | None:
-        """Return the row of an event as queries by slices find it."""
+        """Return the row of an event, found as queries by slices find it."""
         after: tuple[int, int] = (timestamp, seq_nr - 1)
         rows = self._store.scan(
             EVENTS, (life.entity_type, self._partition), after=after, to=timestamp, limit=ROWS_AT_ONCE,
@@ -412,7 +417,7 @@ class KeyExaminer:
                 found.replace.append(self._row(life, head, with_prev(life, rows[number], fault.prev)))
 
     def _row(self, life: Life, head: Head, cells: tuple[Any, ...]) -> EventRow:
-        """Return the row of an event, in this partition: its body says which one it was in when it was recorded."""
+        """Return the row of an event, in this partition. Its body may name another one, which it was recorded in."""
         return EventRow.of(life, head.segment_size, cells)._replace(partition=self._partition)
 
     def _slice_faults(
@@ -423,7 +428,7 @@ class KeyExaminer:
         rows: Sequence[tuple[Any, ...]],
         odd: Sequence[OddRow],
     ) -> None:
-        """Look at rows of the slice view: a row a whole event, at the place that its body says."""
+        """Find the faults of the slice view: each whole event must have one row, at the place in its body."""
         replaced = {row.seq_nr for row in found.replace} | {row.seq_nr for row in found.remove}
         for seq_nr, prev, body, digest in rows:
             if seq_nr <= max(head.delete_to, head.archive_to) or seq_nr in replaced or crc32(body, life.seed) != digest:
@@ -462,7 +467,7 @@ class KeyExaminer:
 
 
 def listed_rows(seen: Pointer, key: str, places: Sequence[tuple[int, int, int]]) -> list[RepairedRow]:
-    """Return the entries of table `repaired` for events that are put back: life, number, timestamp of each."""
+    """Return the rows of table `repaired` for events that are put back: life, number and timestamp of each."""
     return [
         RepairedRow(seen.partition, repaired_number(seen.revision, at), key, life, seq_nr, timestamp, None, None)
         for at, (life, seq_nr, timestamp) in enumerate(places)
@@ -472,7 +477,7 @@ def listed_rows(seen: Pointer, key: str, places: Sequence[tuple[int, int, int]])
 def linked_events(
     archived: Mapping[int, EventRow], stored: Sequence[StoredEvent], named: Collection[int]
 ) -> dict[int, EventRow]:
-    """Return the archived events that have a row, or that the event after them names, or one of `named`. Pure."""
+    """Return the archived events that have a row, that the next event names, or whose number is in `named`. Pure."""
     standing = {event.seq_nr: event for event in stored}
     all_named = {*named, *(event.prev_seq_nr for event in stored if event.whole)}
     found = {}
@@ -489,5 +494,5 @@ def archived_proof(row: EventRow) -> ProvedEvent:
 
 
 def content_of(body: bytes) -> int:
-    """Return a checksum of a body without the number of the event before: that may be mended."""
+    """Return a checksum of a body without the number of the event before, because a repair may change that number."""
     return crc32(body[PREV_END:], crc32(body[:PREV_AT]))

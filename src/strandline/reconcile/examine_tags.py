@@ -1,6 +1,6 @@
 """Examine the rows of one key in the views of its tags: by the mender of a tag's view, with nothing written.
 
-What the mender would write is what is wrong. Rows that no key accounts for are told beside the keys, as odd rows.
+Each row that the mender would write is a difference. Rows that no key accounts for come with the keys, as odd rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TagExaminer:
         self._bucket_us = LENGTHS_US[store.settings.bucket_size]
 
     def correct(self, key: str, odd: Sequence[OddRow], amend: Amend) -> None:
-        """Mend a key's rows in all its views, once its head can be read."""
+        """Mend a key's rows in the views of all its tags, if its head can be read."""
         if not self._keys.state(key)[2]:
             return
         for tag in self._tags_of(key, odd):
@@ -51,12 +51,12 @@ class TagExaminer:
             mender.mend(self._partition, (key,), amend)
 
     def _tags_of(self, key: str, odd: Sequence[OddRow]) -> list[str]:
-        """Return the tags of a key: those of its events, those of which something is kept, and those of odd rows."""
+        """Return the tags of a key: those of its events, of its rows of progress, and of odd rows."""
         tags = {str(row.place[0]) for row in odd if row.table == "tag_view"}
         _, state, readable = self._keys.state(key)
         if not isinstance(state, Head) or not readable:
             return sorted(tags)
-        with suppress(Corrupt):  # a damaged row of progress: its tag is one of the events', or nobody's
+        with suppress(Corrupt):  # a damaged row of progress: its tag is one of the events', or no event has it
             kept = self._store.look(self._partition, (key,), (key,)).rows.get(key, {}).get(TAG_PROGRESS, ())
             tags.update(row[2] for row in kept)
         for _, _, body, _ in self._keys.rows(life_of(key, state.life), state):
@@ -72,7 +72,7 @@ class TagExaminer:
         return TagMender(self._store, tag, self._fence, self._carry_mark)
 
     def _stray_rows(self, tag: str, odd: Sequence[OddRow]) -> list[TagRow]:
-        """Odd rows of a tag's view that are still there."""
+        """Return the odd rows of a tag's view that are still there."""
         found = []
         for row in odd:
             if row.table == "tag_view" and row.place[0] == tag:
@@ -92,7 +92,7 @@ class TagExaminer:
         found: list[Difference] = []
         lost_journal = journal_kinds & {"event_missing", "event_different"}
         if "head_wrong" in journal_kinds:
-            return found  # what the views must be follows from the head: first it must be mended
+            return found  # the views follow from the head, so the head must be mended first
         for tag in self._tags_of(key, odd):
             strays = self._stray_rows(tag, odd)
             told = [self._stray_finding(row) for row in strays]
@@ -149,7 +149,7 @@ class TagExaminer:
                 yield self._keys.difference(kind, key, None, (row[4],), "none", f"{table.name} {tuple(row)}", tag=tag)
 
     def _is_recorded(self, row: TagRow) -> bool:
-        """Return whether the journal has the event of a row: then its own row stands elsewhere."""
+        """Return whether the journal has the event of a row: then the right row is elsewhere."""
         _, state, _ = self._keys.state(row.key)
         size, at = self._keys.size(state), row.seq_nr
         if isinstance(state, Head) and state.life == row.life:

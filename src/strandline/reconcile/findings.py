@@ -33,7 +33,7 @@ KINDS: Final = {
 }
 """Each kind of finding, and what it means."""
 SHOWN_MAX: Final = 1000
-"""A finding lists so many numbers at most."""
+"""How many numbers a finding lists at most."""
 
 
 class Difference(NamedTuple):
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
     expected: str = ""
     found: str = ""
     timestamp: int = 0
-    """When its event was recorded, if that is known: it tells where in time differences lie."""
+    """When the event was recorded, if that is known."""
     tag: str | None = None
     repaired: bool = False
 
@@ -84,14 +84,14 @@ class ReconcileReport:
     slices: int = 0
     """Slices that were compared."""
     suspects: int = 0
-    """Keys that were looked at one by one, because digests differed."""
+    """Keys that were examined one by one, because digests differed."""
     busy: list[str] = field(default_factory=list)
-    """Keys that were being written whenever they were looked at. They are compared by the next run."""
+    """Keys that were being written each time they were read. The next run compares them."""
     strandline: int = 0
     days_passed_over: int = 0
-    """Finished days that were not read: what an earlier run kept of them stood in."""
+    """Finished days that were not read; the sums that an earlier run kept were used instead."""
     slices_reread: int = 0
-    """Slices of which all days were read after all, because what was kept did not fit."""
+    """Slices of which all days were read after all, because the kept sums did not fit."""
 
     @property
     def unrepaired(self) -> list[Difference]:
@@ -108,5 +108,5 @@ COUNTED: Final = (
 
 
 def numbers_shown(first: int, last: int) -> tuple[int, ...]:
-    """Return the numbers from one to another, as far as a finding lists them."""
+    """Return the numbers from one to another, cut to as many as a finding lists."""
     return tuple(range(first, min(last, first + SHOWN_MAX - 1) + 1))

@@ -1,9 +1,9 @@
-"""Judge: what is wrong with the events and the head of one key. Pure: two sorted runs in, faults out.
+"""Judge: name the faults in the events and the head of one key. Pure: two sorted runs in, faults out.
 
 The stored run and the run that the kept log proves are merged by number. A number that only the log has is missing, one
 that only the store has may be older than what the log keeps. An event that the next one, or the head, names and that
-has no row is missing, too. Which event comes before another is judged by the run that is left: the log cannot know it
-where an operator skipped an event, or where it was trimmed.
+has no row is missing, too. Which event comes before another is judged in the merged run, not by the log: the log does
+not know of events that an operator skipped or that it has trimmed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StoredEvent(NamedTuple):
     whole: bool
     """Whether body and digest are those of this key, life and number."""
     in_columns: bool = True
-    """Whether its other columns say what its body does."""
+    """Whether its other columns agree with its body."""
 
 
 class ProvedEvent(NamedTuple):
@@ -64,8 +64,8 @@ def judge_events(
 ) -> list[EventFault]:
     """Return the faults of a key's events, both runs sorted by number.
 
-    `log`: the first and the last offset that the proofs are from: what is not among them and says that it is from there
-    was never recorded. None where the log proves nothing.
+    `log` has the first and the last offset that the proofs are from; None where the log proves nothing. A stored event
+    with an offset in between that is not among the proofs was never recorded.
     """
     faults: list[EventFault] = []
     run: list[StoredEvent | ProvedEvent] = []
@@ -132,7 +132,9 @@ def _judge_chain(run: Sequence[StoredEvent | ProvedEvent], head: Head) -> list[E
 
 
 def _named(first: int, last: int, by: str) -> EventFault:
-    """Return the fault of an event that is named and has no row: nobody knows which ones before it are gone, too."""
+    """Return the fault of an event that is named and has no row. Events before it may be missing, too; no row names
+    them.
+    """
     gap = f"{last}, {by}" if first == last else f"{last}, {by}, and perhaps others from {first} on"
     return EventFault("event_missing", numbers_shown(last, last), gap, "none")
 
@@ -145,7 +147,7 @@ HEAD_FIELDS = (
 def judge_head(found: Head | None, proved: Head | None, last: int) -> tuple[str, str, Head | None] | None:
     """Compare a head with the log: the head expected, the one found, and the right one where it is known.
 
-    `proved` is what the log makes of it; `last` is the number of the last event that there is, or must be.
+    `proved` is the head that the log proves; `last` is the number of the last event that is there, or must be.
     """
     if found is None:
         return "a head", "none, or a damaged one", proved

@@ -1,15 +1,16 @@
-"""Kept days: what a run of reconcile leaves in a file of the caller's, so that the next one reads what is new.
+"""Kept days: the sums that a run of reconcile keeps in a file of the caller's, so that the next run reads only new
+days.
 
-A day is finished once the strandline has passed its end: no event can come into it. Of each finished day the sums of
-its links are kept, slice by slice, of events and of tag rows: they stand for the rows in the comparison with the heads.
-All other checks of a day hold within the day, so both of their sides leave it out together.
+A day is finished once the strandline has passed its end: no event can come into it. The file has the sums of each
+finished day's links, by slice, of events and of tag rows: in the comparison with the heads they are used instead of the
+rows. All other checks compare within a day, so both of their sides skip the day together.
 
     round 1     days that are not passed over, with the kept sums of the others    ──▶ slices that differ
     these       all days, and their sums are kept anew                             ──▶ slices that differ indeed
 
-So sums that no longer hold (a Delete, a Purge, a repair) are never a finding, and are mended by being read. A slice
-with a difference is read wholly by every run until it has none. Damage in a day that is passed over shows when its turn
-comes: those that were read longest ago are read again first.
+So sums that no longer hold (after a Delete, a Purge, a repair) are never a finding: the second round reads the rows and
+replaces them. A slice with a difference is read wholly by every run until it has none. Damage in a skipped day shows
+when its turn comes: the days that were read longest ago are read again first.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from strandline.reconcile.rounds import SideTotals
 
 FORM: Final = "strandline kept days 1"
-"""Another number once items are made in another way: then nothing that was kept holds."""
+"""The version of items. It grows when items are made in another way, so that older files are not used."""
 FORM_OF_ANY: Final = "strandline kept days "
 BY_DAY: Final = {"chain": "chain by day", "tag_chain": "tag_chain by day"}
-"""The checks whose items belong together across days, and the tallies that tell their sums day by day."""
+"""The checks whose items belong together across days, each with the check whose tallies have the same sums by day."""
 REREAD: Final = 0.05
 END_OF_TIME: Final = 2**63 - 1
 ALL_TIME: Final = ((-1, END_OF_TIME),)
@@ -49,7 +50,7 @@ class KeptDay:
 
 @dataclass(frozen=True, slots=True)
 class KeptDays:
-    """What one run leaves for the next."""
+    """The contents of the file: what one run leaves for the next."""
 
     history_id: str
     run: int = 0
@@ -59,9 +60,9 @@ class KeptDays:
 
 
 def days_passed_over(last_read: Mapping[int, int], share: float, strandline: int) -> frozenset[int]:
-    """Return the kept days that a run does not read: all but this share, those that were read longest ago. Pure.
+    """Return the kept days that a run skips: all but a share of them, which was read longest ago. Pure.
 
-    `last_read` has the run that read each day last. A day that the strandline has not passed is read.
+    `last_read` has the run that read each day last. A day that the strandline has not passed is never skipped.
     """
     ended = [day for day in last_read if (day + 1) * DAY_US <= strandline]
     ended.sort(key=lambda day: (last_read[day], day))
@@ -79,10 +80,10 @@ def spans_without(days: Collection[int]) -> list[tuple[int, int]]:
 
 
 class KeptDaysFile:
-    """A file of kept days, which a run begins with and ends by writing anew."""
+    """A file of kept days. A run reads it at its start and writes it anew at its end."""
 
     def __init__(self, path: str | os.PathLike[str], history_id: str, share: float = REREAD) -> None:
-        """Read the file. One that is not there yet, or of another history or form, keeps nothing."""
+        """Read the file. A file that is not there yet, or is of another history or version, counts as empty."""
         self._path, self._share = Path(path), share
         self._kept = _read(self._path, history_id)
         self._sums: dict[tuple[str, int], dict[int, int]] = {}
@@ -91,11 +92,11 @@ class KeptDaysFile:
 
     @property
     def again(self) -> frozenset[int]:
-        """Slices that this run reads wholly, whatever the sums say."""
+        """The slices that this run reads wholly, because an earlier run saw a difference in them."""
         return self._kept.again
 
     def begin(self, strandline: int) -> frozenset[int]:
-        """Choose the days that this run passes over."""
+        """Choose and return the days that this run skips."""
         last_read = {day: kept.read for day, kept in self._kept.days.items()}
         self._strandline = strandline
         self.passed_over = days_passed_over(last_read, self._share, strandline)
@@ -105,7 +106,9 @@ class KeptDaysFile:
         return self.passed_over
 
     def stand_in(self, totals: SideTotals) -> None:
-        """Take what a reading without these days told by day, and let the kept sums stand for what it did not read."""
+        """Note the sums by day of a reading that skipped these days, and add the kept sums of the skipped days to its
+        totals.
+        """
         kept = {place: sum(by_day.values()) for place, by_day in self._sums.items()}
         self._take(totals)
         differing = []
@@ -123,7 +126,7 @@ class KeptDaysFile:
         totals.differing = sorted(differing)
 
     def replace(self, totals: SideTotals, slices: Collection[int]) -> None:
-        """Take what a reading of all days of these slices told by day, in place of all that is known of them."""
+        """Replace all sums of these slices by those that a reading of all their days gave."""
         for place in [place for place in self._sums if place[1] in slices]:
             del self._sums[place]
         self._take(totals)
@@ -140,7 +143,7 @@ class KeptDaysFile:
         totals.differing = left
 
     def write(self, again: Collection[int]) -> None:
-        """Write what this run knows of finished days; `again`: slices that are not to be relied on."""
+        """Write the sums of finished days; `again` has the slices that the next run must read wholly."""
         run = self._kept.run + 1
         days: dict[int, dict[tuple[str, int], int]] = {day: {} for day in self.passed_over}
         for place, by_day in self._sums.items():

@@ -1,9 +1,9 @@
-"""The kept log: what it proves of events and heads.
+"""The kept log, and what it proves about events and heads.
 
-A log that folds has written numbers beside its records, so every append that it keeps proves its events. One that does
-not fold proves them only if it still has its beginning: then it is folded from there. Of an event whose forerunner was
-trimmed, nobody knows by the log which number came before it; it is taken to be the next lower one, and the store's own
-chain is judged by itself.
+A log that folds has written numbers beside its records, so every append that it keeps proves its events. A log that
+does not fold proves them only if it still has its beginning: then it is folded from there. If the event before another
+was trimmed, the log does not say its number; the next lower number is assumed, and the store's own chain is judged by
+itself.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class LoggedEvent(NamedTuple):
 
 @dataclass(slots=True)
 class LoggedKey:
-    """The events and actions that the kept log has of a key."""
+    """The events and actions of a key in the kept log."""
 
     events: list[LoggedEvent] = field(default_factory=list)
-    """Those that no later action of the kept log removes, by life and number."""
+    """The events that no later action of the kept log removes, by life and number."""
     actions: list[Decoded] = field(default_factory=list)
     last: dict[int, int] = field(default_factory=dict)
     """The last number of each life."""
     state: State = None
-    """What the fold came to, where the log was folded from its beginning."""
+    """The state after the fold, if the log was folded from its beginning."""
 
 
 class KeptLog:
-    """The log of one partition, as far as it is kept."""
+    """The kept part of the log of one partition."""
 
     def __init__(self, log: Log, partition: int, oldest: int, settings: Settings, rules: FoldRules) -> None:
         self._log, self._partition, self._settings, self._rules = log, partition, settings, rules
@@ -63,7 +63,7 @@ class KeptLog:
         return self._log.exact or self.complete
 
     def start(self) -> PartitionCursor:
-        """Return where it begins."""
+        """Return the cursor at which the kept log begins."""
         return PartitionCursor(self._log, self._partition, self.oldest - 1, 0)
 
     def decoded(
@@ -74,8 +74,7 @@ class KeptLog:
         *,
         values: bool = True,
     ) -> Iterator[Decoded]:
-        """Yield records of wanted keys with their actions from a cursor on, up to an offset. What is trimmed is passed
-        over."""
+        """Yield records of wanted keys with their actions, from a cursor on, up to an offset; skip trimmed records."""
         while (after := cursor.offset) < to:
             try:
                 records = cursor.read(to=to, limit=PAGE, bytes_max=PAGE_BYTES, values=values)
@@ -93,7 +92,7 @@ class KeptLog:
             yield from decode(some, self._log.partitions)[0]
 
     def removed_from(self, to: int, wanted: Callable[[str], bool] | None) -> set[str]:
-        """Return the keys that a Delete or Purge of the kept log may have taken something from."""
+        """Return the keys that have a Delete or Purge in the kept log, which may have removed events."""
         if not self._log.exact:
             return set()
         found = set()
@@ -103,7 +102,7 @@ class KeptLog:
         return found
 
     def events(self, to: int, slices: Collection[int] | None = None) -> Iterator[LoggedEvent]:
-        """Yield all events that the log proves, up to an offset, in no order; of keys of these slices."""
+        """Yield all events that the log proves, up to an offset, of keys of these slices, in no order."""
         wanted = None if slices is None else lambda key: is_key(key) and slice_of(key) in slices
         held = self.removed_from(to, wanted)
         told: dict[str, LoggedKey] = {}
@@ -118,7 +117,7 @@ class KeptLog:
             yield from known.events
 
     def take(self, known: LoggedKey, item: Decoded) -> None:
-        """Add what a record says of its key."""
+        """Add the facts of a record to its key's."""
         record, action, _ = item
         if action is None:
             return
@@ -162,7 +161,7 @@ class KeptLog:
 
 
 class LoggedKeys:
-    """The events and actions that the kept log has of some keys, read on and on."""
+    """The events and actions of some keys in the kept log. Each call of `read` goes on where the last one ended."""
 
     def __init__(self, kept: KeptLog, keys: Collection[str]) -> None:
         self.kept = kept
@@ -171,7 +170,7 @@ class LoggedKeys:
 
     @property
     def to(self) -> int:
-        """Up to here it was read."""
+        """The offset up to which the log was read."""
         return self._cursor.offset
 
     def read(self, to: int) -> None:

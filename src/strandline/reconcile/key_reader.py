@@ -1,4 +1,4 @@
-"""Reads one key: its state, the events of a life, and what is said of them."""
+"""Reads one key: its state, and the events of a life; and makes its differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KeyReader:
         self._partitioned = is_partitioned(store)
 
     def state(self, key: str) -> tuple[Pointer, State, bool]:
-        """Pointer and state, and whether the head could be read."""
+        """Return pointer and state, and whether the head could be read."""
         try:
             look = self._store.look(self._partition, (key,))
         except Corrupt:
@@ -38,9 +38,10 @@ class KeyReader:
         return state.segment_size if isinstance(state, Head) else self._store.settings.segment_size
 
     def rows(self, life: Life, head: Head, outside: Sequence[int] = ()) -> list[tuple[Any, ...]]:
-        """Return the events of a life, and those at numbers outside of what its head says it has."""
+        """Return the events of a life, and those with numbers outside the range in its head."""
         found: dict[int, tuple[Any, ...]] = {}
-        deleted_in_files = min(head.archive_to, head.delete_to)  # no row: files keep what was deleted since
+        # the files keep events that were deleted after archiving: these are not rows of the journal any more
+        deleted_in_files = min(head.archive_to, head.delete_to)
 
         def read(from_: int, to: int) -> None:
             more = True

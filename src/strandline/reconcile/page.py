@@ -12,7 +12,7 @@ from strandline.reconcile.tallies import DAY_US
 from strandline.values.keys import SLICES, slice_of
 
 ROWS: Final = 64
-"""The picture has so many rows: each is a run of slices."""
+"""The number of rows of the picture; each row is a run of slices."""
 COLUMNS_MAX: Final = 60
 SIDE, LEFT, TOP = 12, 90, 30
 LISTED_MAX: Final = 2000
@@ -25,7 +25,7 @@ border-bottom: 1px solid #dde3ea; vertical-align: top } .number { text-align: ri
 
 
 def page_of(report: ReconcileReport, *, what: str) -> str:
-    """Return the page. `what` says what was compared: a URL without its password."""
+    """Return the page. `what` names the journal that was compared: a URL without its password."""
     left = len(report.unrepaired)
     found = len(report.findings)
     headline = "No difference was found" if not found else f"{found} found, {found - left} repaired, {left} left"
@@ -59,7 +59,7 @@ def _kinds(report: ReconcileReport) -> str:
 
 
 def _picture(report: ReconcileReport) -> str:
-    """Slices downwards, days to the right: the darker a field, the more differences."""
+    """Return the picture as SVG: slices downwards, days to the right; the darker a field, the more differences."""
     placed = [finding for finding in report.findings if finding.key is not None]
     if not placed:
         return ""
@@ -113,7 +113,7 @@ def _field(row: int, column: int, count: int, most: int) -> str:
 
 
 def _repaired(placed: list[Difference], first: int, step: int) -> str:
-    """Fields in which everything was repaired, in another colour."""
+    """Return the fields in which every difference was repaired; they have another colour."""
     fields: dict[tuple[int, int], bool] = {}
     for finding in placed:
         place = _row_of(finding), _column_of(finding, first, step)

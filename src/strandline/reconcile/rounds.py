@@ -5,8 +5,8 @@
     round 2    these slices again, tallied by key            ──▶ keys that differ, and odd rows of theirs
     round 3    these keys one by one, read afresh            ──▶ findings; corrected, if that is asked for
 
-A sample begins with round 2, on some slices. Where nothing differs round 1 is all there is. With a file of kept days
-round 1 passes over what an earlier run has read (`kept_days`).
+A sample begins with round 2, on some slices. If nothing differs, the run ends after round 1. With a file of kept days,
+round 1 skips days that an earlier run has read (`kept_days`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ KEYS_A_PART: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """Keys of one partition that are looked at one by one, each with its odd rows."""
+    """Keys of one partition that are examined one by one, each with its odd rows."""
 
     number: int
     partition: int
     keys: Mapping[str, Sequence[OddRow]]
     fence: int | None = None
-    """With it they are corrected, under the pipeline's lease."""
+    """The fence of the pipeline's lease, under which keys are corrected; None if they are only examined."""
 
     @property
     def part(self) -> int:
@@ -50,7 +50,7 @@ class Repair(NamedTuple):
     """The right to correct, which the caller holds."""
 
     fence: int
-    """That of the pipeline's lease."""
+    """The fence of the pipeline's lease."""
     carry_mark: Callable[[int, int], None]
     """Writes a Mark into a partition and carries the partition up to it, under the fence."""
 
@@ -65,7 +65,7 @@ class SideTotals:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, result: SideResult) -> None:
-        """Add all of a part but its tallies."""
+        """Add the result of a part, except its tallies."""
         self.odd += result.odd
         self.suspects.update(result.suspects)
         for name, count in result.counts.items():
@@ -76,10 +76,10 @@ class RoundRunner(Protocol):
     """Runs the parts of a round."""
 
     def sides(self, frozen: FrozenEnds, parts: Sequence[SidePart]) -> SideTotals:
-        """Read parts of sides; the cells that differ over all of them, and what else they told."""
+        """Read parts of sides; return the cells that differ over all of them, and their other results."""
 
     def keys(self, parts: Sequence[KeyPart]) -> Iterable[tuple[list[Difference], str | None]]:
-        """Look at keys; of each its findings, and its name if it was busy."""
+        """Examine keys; yield the findings of each, and the key itself if it was busy."""
 
 
 class HereRunner:
@@ -110,7 +110,7 @@ def read_side(log: Log, store: Store, settings: Settings, frozen: FrozenEnds, pa
 def look_at_keys(
     log: Log, store: Store, settings: Settings, part: KeyPart
 ) -> Iterable[tuple[list[Difference], str | None]]:
-    """Look at some keys, and correct them if the part has a fence."""
+    """Examine some keys, and correct them if the part has a fence."""
     examiner = KeyExaminer(log, store, settings, part.partition, part.fence)
     return examiner.examine(part.keys) if part.fence is None else examiner.repair(part.keys)
 
@@ -128,9 +128,9 @@ def reconcile_rounds(
 ) -> ReconcileReport:
     """Compare log, store and views; with a `repair` correct what can be proved.
 
-    `sample` is the share of slices to compare; `start`, from 0 up to 1, says which ones. `keep` (not with a sample, and
-    not of a partitioned store) has what earlier runs kept of finished days. `going_on` is called between rounds, and
-    raises where the work must end.
+    `sample` is the share of slices to compare; `start`, from 0 up to 1, says which ones. `keep` (not with a sample, nor
+    for a partitioned store) has the sums of finished days that earlier runs kept. `going_on` is called between rounds,
+    and raises if the work must end.
     """
     report = ReconcileReport()
     try:
@@ -182,7 +182,7 @@ def _first_round(
     keep: KeptDaysFile | None,
     report: ReconcileReport,
 ) -> SideTotals:
-    """Return what differs by slice and day. Slices for which kept sums do not fit are read wholly."""
+    """Return the cells by slice and day that differ. Slices whose kept sums do not fit are read wholly."""
     if keep is None:
         return runner.sides(frozen, list(parts_of_round(store, tags)))
     without = keep.begin(report.strandline)
@@ -201,7 +201,7 @@ def _first_round(
 
 
 def _pointers(log: Log, store: Store, frozen: FrozenEnds, repair: Repair | None) -> list[Difference]:
-    """Return the differences of pointers. A repair carries a Mark: that writes the partition's pointer anew."""
+    """Return the differences of pointers. A repair carries a Mark, because that writes the partition's pointer anew."""
     findings = pointer_findings(log, frozen)
     if repair is None or not findings:
         return findings
@@ -223,7 +223,7 @@ def sampled(share: float, start: float, partitions: int) -> frozenset[int]:
 
 
 def pointer_findings(log: Log, frozen: FrozenEnds) -> list[Difference]:
-    """Pointers that do not say what the log says of their offsets, as far as the log keeps these."""
+    """Return the pointers whose timestamps are not the log's for their offsets, if the log keeps these offsets."""
     found = []
     for pointer, oldest in zip(frozen.pointers, frozen.oldest, strict=True):
         partition, offset, timestamp, last_action_at = pointer[:4]

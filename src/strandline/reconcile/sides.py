@@ -1,4 +1,5 @@
-"""Sides: what each side of a comparison has, read part by part and tallied. No body leaves the process that reads it.
+"""Sides: the items of each side of a comparison, read part by part and tallied. No body leaves the process that reads
+it.
 
     check       the items that were found                    the items that are expected
     chain       an event, less the event that it names       per head: its last event, less what its first one names
@@ -8,9 +9,9 @@
     tag_chain   a tag row, less the row that it names        what is kept of how far a key is under a tag
     places      a tag row                                    its place (partitioned stores)
 
-Each event is named by the next one, the last by its head: so the sums of a chain cancel out, however it is cut. Events
-and tag rows above the pointers that were read first are left out. A key that was written since, or that lost events to
-a Delete meanwhile, may differ without being wrong: such keys are looked at afresh (`examine`).
+Each event is named by the next one, and the last one by the head: so the sums of a chain cancel out, however it is cut.
+Events and tag rows above the pointers that were read first are left out. A key that was written since, or that lost
+events to a Delete meanwhile, may differ without being wrong: such keys are read afresh (`examine`).
 """
 
 from __future__ import annotations
@@ -54,10 +55,9 @@ PARTITIONED_SIDES: Final = ("slices", "places")
 
 @dataclass(frozen=True, slots=True)
 class SidePart:
-    """A part of a side. `slices`: only these; then items are tallied by key, and odd rows are told.
-
-    `without`: these days are left out, items are tallied by slice and day, and links by day, too (`kept_days`).
-    `sampled`: what is of other slices is not read, so rows of tags are read by the keys that have a head.
+    """A part of a side. With `slices` only these are read; items are tallied by key, and odd rows are returned. With
+    `without` these days are left out; items are tallied by slice and day, and links by day, too (`kept_days`). With
+    `sampled` rows of other slices are not read at all, so rows of tags are read by the keys that have a head.
     """
 
     side: str
@@ -84,7 +84,7 @@ class SideResult:
     tallies: list[Tally]
     odd: list[OddRow]
     suspects: list[str]
-    """Keys that are to be looked at, whatever the digests say."""
+    """Keys that must be examined even if their digests agree."""
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -114,8 +114,9 @@ class SideReader:
         return SideResult(list(self._tallies.all()), self._odd, sorted(self._suspects), self._counts)
 
     def _bounds(self) -> tuple[int, int] | None:
-        """Return the first and the last slice of this partition that is wanted; of all, if a row of it is to be found
-        here."""
+        """Return the first and the last wanted slice of this partition. None, which bounds nothing, if the partition
+        has none of them: a row of theirs may still be here, in the wrong partition.
+        """
         mine = [
             slice_ for slice_ in self._part.slices or () if partition_of(slice_, self._partitions) == self._part.number
         ]
@@ -217,7 +218,7 @@ class SideReader:
                 self._event(row, by_slices=by_slices)
 
     def _event_pages(self) -> Iterator[tuple[list[EventRow], bool]]:
-        """Yield events of the store, and those that are in its archive (True), each once."""
+        """Yield pages of the events in the store (False) and in its archive (True), each event once."""
         note = self._store.archive.note()
         for page in raw_events(self._store, self._part.number, self._bounds(), self._spans):
             yield page if note is None else [row for row, there in self._archived(page) if not there], False
@@ -232,7 +233,7 @@ class SideReader:
             yield [row for row in there if row.seq_nr > self._head_of(row).delete_to], True
 
     def _archived(self, page: Sequence[EventRow]) -> Iterator[tuple[EventRow, bool]]:
-        """Events, and whether each is to be had from the archive's files."""
+        """Yield each event with whether the archive's files have it."""
         self._learn([row.key for row in page])
         for row in page:
             state = self._states.get(row.key)
@@ -242,7 +243,9 @@ class SideReader:
         return cast(Head, self._states[row.key])
 
     def _by_columns(self, page: Sequence[EventRow], *, by_slices: bool) -> bool:
-        """Tally a page at once; False if its rows must be looked at one by one. `by_slices`: each has a slice row."""
+        """Tally a page at once; return False if its rows must be tallied one by one. `by_slices` says that each has a
+        slice row.
+        """
         columns = EventColumns.of(page, self._partitions)
         if columns is None:
             return False
@@ -295,7 +298,7 @@ class SideReader:
             self._tags_of_event(row._replace(timestamp=parts.timestamp), parts.tags_at, parts.headers_at)
 
     def _tags_of_event(self, row: EventRow, first: int, end: int) -> None:
-        """Expect a row in the view of each tag, which a body has between two places."""
+        """Expect a row in the view of each tag of an event; the body has the tags between two places."""
         life, text = life_of(row.key, row.life), text_number(row.key)
         for tag in parsed_tags(row.body[first:end]):
             item = item_of(text_number(tag), text, row.life, row.timestamp, row.seq_nr, row.digest)
@@ -346,7 +349,7 @@ class SideReader:
                     self._suspects.add(row.key)
 
     def _odd_slice_rows(self, rows: Sequence[SliceRow]) -> None:
-        """Tell rows whose events are not in the journal, or stand at another place."""
+        """Note the slice rows whose events are not in the journal, or are at another place."""
         self._learn([row.key for row in rows])
         for row in rows:
             state = self._states.get(row.key)
@@ -420,7 +423,7 @@ class SideReader:
             add(BY_DAY["tag_chain"], slice_, row.timestamp, row.key, links, found=True)
 
     def _odd_tag_rows(self, rows: Sequence[TagRow]) -> None:
-        """Tell rows that no key accounts for."""
+        """Note the tag rows that no key accounts for."""
         some: dict[tuple[str, int], list[TagRow]] = {}
         for row in rows:
             some.setdefault((row.tag, key_partition(row.key, self._partitions)), []).append(row)
@@ -448,7 +451,7 @@ class SideReader:
                     self._suspects.add(key)
 
     def _learn(self, keys: Sequence[str]) -> None:
-        """Ask for the states of keys that are not known yet."""
+        """Load the states of keys that are not known yet."""
         if len(self._states) > STATES_KEPT:
             self._states.clear()
         unknown: dict[int, set[str]] = {}
@@ -479,7 +482,7 @@ def _seed(row: TagRow) -> int:
 
 
 def _offset_in(body: bytes) -> int:
-    """Return where an event is from; -1 if its body cannot say."""
+    """Return the offset of an event in this log; -1 if its body cannot be read."""
     try:
         return parts_of(body).log_offset
     except (TypeError, struct.error):
@@ -501,10 +504,11 @@ def parts_of_round(
     *,
     sampled: bool = False,
 ) -> Iterator[SidePart]:
-    """Yield the parts of a round: all of every side, or what of them has these slices, `without` some days."""
+    """Yield the parts of a round: all of every side, or only these slices, and `without` some days."""
     partitioned = is_partitioned(store)
     by_partition = ("heads", "log") if without is None else ("heads", "log", "events")
-    for number in range(store.settings.partitions):  # all sides of one: neighbours go to one task, which are then alike
+    # all sides of a partition come together: neighbours go to one task, so tasks have about equal work
+    for number in range(store.settings.partitions):
         for side in (*SIDES, *(PARTITIONED_SIDES if partitioned else ())):
             if side == "snapshots" and number and not partitioned:
                 continue

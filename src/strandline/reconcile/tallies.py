@@ -1,9 +1,9 @@
 """Tallies: both sides of a comparison as counts and order-free digests, cell by cell.
 
-An item is one thing that a side has. Both sides of a check must have the same items; the digest of a cell is the sum of
-the items of the side that was found less the sum of those that were expected, modulo 2^64. So it is 0 where both have
-the same, in whatever order they come and however the work was cut. A cell is a slice and a day, and where these differ
-a key.
+An item stands for one fact of a side, for example an event. Both sides of a check must have the same items; the digest
+of a cell is the sum of the items of the side that was found less the sum of those that were expected, modulo 2^64. So
+it is 0 if both sides have the same items, in any order and however the work was cut. A cell is a slice and a day, and
+where these differ a key.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Tallies:
         sums[2] += item if found else -item
 
     def add_sum(self, check: str, slice_: int, day: int | None, total: int, count: int, *, found: bool) -> None:
-        """Count items of a side that were added up; not by key."""
+        """Count items of a side that were added up before; they have no key."""
         sums = self._cells.setdefault(TallyCell(check, slice_, ANY_DAY if day is None else day), [0, 0, 0])
         sums[found] += count
         sums[2] += total if found else -total
 
     def all(self) -> Iterator[Tally]:
-        """Yield what was collected."""
+        """Yield the tallies of all cells."""
         for cell, (expected, found, digest) in self._cells.items():
             yield Tally(cell, expected, found, signed(digest))
 
@@ -95,7 +95,7 @@ def differing(tallies: Iterable[Tally]) -> list[Tally]:
 
 @lru_cache(maxsize=65536)
 def text_number(text: str) -> int:
-    """Return a number that stands for a text in items: 61 bits of a digest, the same on every machine."""
+    """Return the number that stands for a text in items: 61 bits of a digest, the same on every machine."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()) >> 3
 
 
