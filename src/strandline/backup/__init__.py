@@ -1,7 +1,7 @@
 """Backup, restore, verify: a journal on SQL databases, copied under load and put back as another life of it.
 
     manifest.py        what a backup is: files, their digests, the moment that it is of; written last
-    places.py          which databases a journal has, in which order they are copied, and what cannot be
+    places.py          which databases a journal has, in which order they are copied, and what has no backup
     file_copy.py       a SQLite file, copied and put back
     server_copy.py     a schema of PostgreSQL, copied out of one snapshot, and put back in one transaction
     new_life.py        what sets a restored journal apart from the one that was copied: ids, fences, claims
@@ -10,13 +10,13 @@
     restoring.py       restore
     proving.py         verify
 
-**The order makes the moment.** Whatever follows from the log is copied before it: projections, work journals, the
-store, and last the log. So the copied log has everything that the other copies rest on, and the pipeline carries on
-from the copied pointers. The backup is of the log's moment: all that was acknowledged before it is there. Parts in one
-database are of one moment.
+**The order makes the moment.** The parts that follow from the log are copied before it: projections, work journals, the
+store, and last the log. So the copied log has every action that the other copies depend on, and the pipeline carries on
+from the copied pointers. The moment of the backup is the log's: it has every action that was acknowledged before. Parts
+in one database are copied at one moment.
 
 **A restore is another life.** Log and history get new ids, so that offsets of the first life are refused instead of
-misunderstood; fences leap, so that who worked for the first life holds nothing in this one; all claims are over.
+misunderstood; fences leap, so that no lease and no claim of the first life is valid in this one.
 """
 
 from strandline.backup.proving import verify, verify_backup

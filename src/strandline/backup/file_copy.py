@@ -1,4 +1,4 @@
-"""A SQLite file: copied whole, with all parts that stand in it, and put back under a name that nobody has open."""
+"""A SQLite file: copied whole, with all parts in it, and put back under a name that no process has open."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def prepare(
     database: DatabaseCopy, place: JournalDatabase, folder: Path, settings: Settings, manifest: BackupManifest,
     life: NewLife,
 ) -> Path:  # fmt: skip
-    """Put a copied file beside its place, with a new life in it; where it is until it gets its name."""
+    """Put a copied file beside its place, with a new life in it. Return its path until it gets its final name."""
     (file,) = database.files
     to = path_of(place)
     path = to.with_name(f".{to.name}{SUFFIX}")
-    path.unlink(missing_ok=True)  # of a restore that was killed
+    path.unlink(missing_ok=True)  # left by a restore that was killed
     copy_to(folder / file.name, path)
     with copying.changing(path, settings) as connection:
         for kind, part in place.parts.items():

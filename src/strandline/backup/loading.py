@@ -1,7 +1,7 @@
-"""Loading: log and store of a backup as files of their own, to be read and thrown away.
+"""Loading: copies of a backup's log and store, as files that are read and thrown away.
 
-Files are copied as they are. Rows of a server are put into new files: the tables of a store are the same in both, so
-are the records of a log. Its heads are looked up by `heads_of`.
+Files are copied as they are. Rows of a server are put into new SQLite files: the tables of a store are the same on
+both, and so are the records of a log. `heads_of` returns the heads of a server's log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INTEGERS: Final = {"integer": ">i", "bigint": ">q", "smallint": ">h"}
 
 
 def load(manifest: BackupManifest, folder: Path, made: Path, told: Told) -> None:
-    """Make `log.db` and `store.db` in a folder, of what a backup has."""
+    """Make `log.db` and `store.db` in a folder, from the backup's files."""
     copies = manifest.parts
     for kind in ("log", "store"):
         database = copies[kind]
@@ -48,7 +48,7 @@ def load(manifest: BackupManifest, folder: Path, made: Path, told: Told) -> None
 
 
 def heads_of(made: Path, keys: Collection[str]) -> tuple[dict[str, State], set[str]]:
-    """Return the states that a loaded log of a server kept of keys, and the keys whose state is damaged."""
+    """Return the states of keys that a server's log had in the backup, and the keys whose state is damaged."""
     by_digest = {key_digest(key): key for key in keys}
     with reading(made / "log.db") as connection:
         digests = orjson.dumps([digest.hex() for digest in by_digest]).decode()

@@ -1,7 +1,5 @@
-"""The manifest of a backup: what it has, of which moment, and the digest of each file. It is written last.
-
-A folder without a manifest is no backup: the process that made it was stopped. The manifest has no password and no
-payload.
+"""The manifest of a backup: its contents, its moment, and the digest of each file. It is written last. A folder without
+a manifest is not a backup: the process that made it was stopped. The manifest has no password and no payload.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ FORMAT: Final = 1
 CHUNK: Final = 2**20
 
 Told = Callable[[str, int, int], None]
-"""Is told what is being done, how many bytes of it are done, and of how many; 0 where nobody knows."""
+"""Is called with the name of the present step, its bytes done, and its bytes in all; 0 if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class FileCopy:
     """The part that its rows belong to; empty for a database file, which has all parts of its database."""
     table: str = ""
     columns: dict[str, str] = field(default_factory=dict)
-    """Their types by their names, in the order of the rows."""
+    """The columns' types by their names, in the order of the rows."""
     rows: int = 0
 
 
@@ -48,7 +46,7 @@ class PartCopy:
     steps: tuple[str, ...]
     """The steps of its schema that were done."""
     fixed: dict[str, str]
-    """What its creation fixed."""
+    """The settings that its creation fixed."""
     sets: dict[str, SetCopy] = field(default_factory=dict)
     """The sets of tables that were made at run time, on a server."""
 
@@ -60,18 +58,18 @@ class SetCopy:
     number: int
     slots: tuple[int, ...]
     next_number: int
-    """None that was handed out before the copy is as large."""
+    """A number that is larger than all that were handed out before the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseCopy:
-    """A database as it was at one moment, with all parts that stand in it."""
+    """A database as it was at one moment, with all its parts."""
 
     scheme: str
     place: str
-    """Where it was, without a password."""
+    """Its URL or path, without a password."""
     moment: int
-    """When it was so, by the clock of its server or machine (µs)."""
+    """The moment, by the clock of its server or machine (µs)."""
     parts: dict[str, PartCopy]
     files: tuple[FileCopy, ...]
 
@@ -92,13 +90,13 @@ class BackupManifest:
     log_id: str
     history_id: str
     moment: int
-    """The moment that the backup is of: that of the log (µs). All that was acknowledged before it is there."""
+    """The moment of the backup, which is the log's (µs). All actions that were acknowledged before it are there."""
     strandline: int
-    """All that was recorded up to this time is in the copy of the store, too."""
+    """All actions that were recorded up to this time are in the copy of the store, too."""
     ends: tuple[LogEnd, ...]
-    """By partition."""
+    """The ends of the copied log, by partition."""
     pointers: tuple[int, ...]
-    """The offset up to which the copy of the store has each partition."""
+    """The offset up to which the copy of the store has each partition of the log."""
     databases: tuple[DatabaseCopy, ...]
     format: int = FORMAT
     version: str = __version__
@@ -114,8 +112,8 @@ class BackupManifest:
         return sum(file.bytes for database in self.databases for file in database.files)
 
     def write(self, folder: Path) -> None:
-        """Write it into the folder, whole and durable, or not at all."""
-        sync(folder)  # the files first
+        """Write the manifest into the folder, whole and durable, or not at all."""
+        sync(folder)  # the files must be durable before the manifest
         path = folder / f".{NAME}"
         with open_new(path) as file:
             file.write(orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2) + b"\n")
@@ -126,7 +124,7 @@ class BackupManifest:
 
 
 def read_manifest(folder: Path) -> BackupManifest:
-    """Return the manifest of a backup; `Corrupt.half_copied` for a folder that has none, or a damaged one."""
+    """Return the manifest of a backup; `Corrupt.half_copied` if a folder has none, or a damaged one."""
     try:
         written = (folder / NAME).read_bytes()
     except FileNotFoundError:
@@ -190,7 +188,7 @@ def _unknown(folder: Path, fields: dict[str, Any]) -> SchemaMismatch:
 
 
 def damaged_files(folder: Path, manifest: BackupManifest, told: Told) -> Iterable[tuple[FileCopy, str]]:
-    """Read all files; each that is not as it was written, with what is wrong with it."""
+    """Read all files; return each one that is damaged, with what is wrong with it."""
     for database in manifest.databases:
         for file in database.files:
             told(f"read {file.name}", 0, file.bytes)

@@ -1,15 +1,15 @@
-"""A new life: what sets a restored journal apart from the one that was copied, which may still be there.
+"""A new life: the ids, fences and claims that set a restored journal apart from the copied one, which may still exist.
 
     log           another id: a store of the first life refuses it, and so do streams of groups on their targets
     store         another history: saved offsets, projections and archives of the first life are refused, not misread;
-                  the fences of leases and pointers leap: a pipeline of the first life holds nothing here
+                  the fences of leases and pointers leap: a lease of the first life's pipeline is not valid here
     projections   fences leap, nobody owns a range; each waits until an operator says where it goes on
     work          numbers leap, so that no entry and no claim has a number that the first life may have given away; all
                   claims are over
     all           another database id: a transaction on the first life's database is not joined
 
-Fences and numbers leap by a random distance: two restores of one backup differ, too. Offsets and timestamps of the log
-go on where the copy ends, under the new ids.
+Fences and numbers leap by a random distance, so that two restores of one backup differ, too. Offsets and timestamps of
+the log go on where the copy ends, under the new ids.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from strandline.sql.api import DATABASE_ID
 from strandline.store.tables import POINTER
 
 LEAP: Final = 2**32
-"""So far at least: more than a life ever counts."""
+"""The least distance of a leap: more than a life ever counts."""
 RESTORED: Final = "restored"
-"""The setting of a store that says of which lives it is a copy."""
+"""The setting of a store that names the lives that it was restored from."""
 
 
 class PartTables(Protocol):
@@ -38,7 +38,7 @@ class PartTables(Protocol):
         """Return the rows of a named statement."""
 
     def fix(self, name: str, value: str) -> None:
-        """Keep another value of what creation fixed."""
+        """Change the value of a setting that creation fixed."""
 
 
 class NewLife(NamedTuple):
@@ -50,7 +50,7 @@ class NewLife(NamedTuple):
     """When it was restored (µs)."""
     leap: int
     keep_projections: bool
-    """Whether projections go on from their copied offsets: all that they changed was put back to the same moment."""
+    """Whether projections go on from their copied offsets: their targets were put back to the same moment."""
 
     @classmethod
     def of(cls, began: int, *, keep_projections: bool) -> NewLife:

@@ -1,4 +1,6 @@
-"""Places: the databases of a journal, in the order in which they are copied, and what no backup can be taken of."""
+"""Places: the databases of a journal, in the order in which they are copied; and the back-ends that have no backup
+here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from strandline.sql.api import Part
 from strandline.urls import Url, Urls, identity
 
 ORDER: Final = ("projections", "work", "store", "log")
-"""What acts on something is copied before it: a copied log has all that the other copies rest on."""
+"""The order of copies. A part is copied before the part that it reads from: so a copied log has every action that the
+other copies depend on.
+"""
 MUST_BE: Final = ("log", "store")
 _INSTEAD: Final[Mapping[str, str]] = {
     "kafka": "copy the topic with Kafka's own tools (MirrorMaker, tiered storage); a topic is another log, so a new, "
@@ -22,15 +26,15 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "them; `strandline doctor` tells whether store and log belong together",
     "memory": "it ends with its process; record into sqlite: or postgresql: what must be kept",
 }
-"""What to do where there is no backup of ours."""
+"""The hint for each back-end that Strandline cannot back up."""
 
 
 class JournalDatabase(NamedTuple):
-    """A database, and the parts that are to be found in it."""
+    """A database, and the parts of a journal that are in it."""
 
     url: Url
     parts: Mapping[str, Part]
-    """By their names in `Urls`."""
+    """The parts by their names in `Urls`."""
 
     def __str__(self) -> str:
         return f"{' and '.join(self.parts)} in {self.url}"
@@ -40,7 +44,7 @@ def places_of(urls: Urls) -> list[JournalDatabase]:
     """Return the databases of a journal, in the order in which they are copied; parts in one database are copied at
     once.
 
-    `Unsupported.backup` for what is no SQL database.
+    `Unsupported.backup` for a part that is not in an SQL database.
     """
     named = {kind: url for kind, url in urls._asdict().items() if url is not None}
     for kind, url in named.items():
@@ -57,11 +61,12 @@ def places_of(urls: Urls) -> list[JournalDatabase]:
             found.setdefault(identity(named[kind]), (named[kind], []))[1].append(kind)
     known = parts()
     made = [JournalDatabase(url, {kind: known[kind] for kind in kinds}) for url, kinds in found.values()]
-    return sorted(made, key=lambda place: max(map(ORDER.index, place.parts)))  # when its last part must be
+    # the database's turn is that of its last part
+    return sorted(made, key=lambda place: max(map(ORDER.index, place.parts)))
 
 
 def there(place: JournalDatabase, settings: Settings) -> JournalDatabase:
-    """Return the place with those of its parts of which anything is there."""
+    """Return the place with only those parts that exist there."""
     backend = backend_of(place.url)
 
     def is_there(part: Part) -> bool:

@@ -1,12 +1,12 @@
-"""Verify: a journal or a backup read through, and every damage named with its place and extent. It changes nothing.
+"""Verify: read a journal or a backup through and name every damage with its place and extent. It changes nothing.
 
     files     SQLite's own check of pages and indexes; of a backup, the SHA-256 of each file
     log       offsets without gaps, timestamps that grow, header, numbers and value of each record, each kept head
     store     the digest of each row; then everything that `reconcile` compares: numbers without gaps, heads and events,
               events and the kept log, views of tags, pointers
 
-A journal may be in use meanwhile: what is compared was frozen at the pointers that were read first. A backup is proved
-as the journal that it would be restored to: its rows are put into files in a folder that is removed again.
+A journal may be in use meanwhile: only actions up to the pointers that were read first are compared. A backup is
+checked as the journal that it would be restored to: its rows are put into files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ROWS: Final = 2000
 KEYS: Final = 500
 Kept = Callable[[Collection[str]], tuple[dict[str, State], set[str]]]
 DAMAGES_MAX: Final = 1000
-"""So many are listed; all are counted."""
+"""How many damages are listed at most; all are counted."""
 
 
 class Damage(NamedTuple):
@@ -60,7 +60,7 @@ class Damage(NamedTuple):
     place: str
     """The table, file or partition."""
     extent: str
-    """Which rows, records, pages or bytes of it."""
+    """The damaged rows, records, pages or bytes in that place."""
     wrong: str
 
 
@@ -70,7 +70,7 @@ class VerifyReport:
 
     damages: list[Damage] = field(default_factory=list)
     damaged: int = 0
-    """How many there are, the listed ones among them."""
+    """The number of all damages, listed or not."""
     files: int = 0
     bytes: int = 0
     records: int = 0
@@ -82,9 +82,9 @@ class VerifyReport:
     keys: int = 0
     tag_rows: int = 0
     busy: list[str] = field(default_factory=list)
-    """Keys that were written whenever they were looked at."""
+    """Keys that were being written each time they were read, and so were not compared."""
     moment: int = 0
-    """That of a backup."""
+    """The moment of the backup."""
     strandline: int = 0
 
     def add(self, place: str, extent: object, wrong: str) -> None:
@@ -113,7 +113,7 @@ def verify(
     told: Told = quiet,
     **settings: Any,
 ) -> VerifyReport:
-    """Read a journal through, which may be in use. Any log and any store."""
+    """Read a journal, which may be in use, through. It may be on any log and any store."""
     checked = replace(Settings.of(settings), schema="check")
     urls = urls_of(url, log, store, work, projections)
     report = VerifyReport()
@@ -131,9 +131,9 @@ def verify(
 
 
 def verify_backup(path: str | Path, *, scratch: str | Path | None = None, told: Told = quiet) -> VerifyReport:
-    """Read a backup through. `scratch` is a folder with room for another copy; else the system's own for such files.
-
-    `Corrupt.half_copied` for a folder that is no whole backup. Where a file is damaged, nothing else is looked at.
+    """Read a backup through. `scratch` is a folder with room for another copy; by default the system's temporary
+    folder. `Corrupt.half_copied` for a folder that is not a whole backup. If a file is damaged, only the files are
+    checked.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
@@ -172,7 +172,7 @@ def _check_pointers(manifest: BackupManifest, pointers: list[Pointer], report: V
 
 
 def _check_files(urls: Urls, settings: Settings, report: VerifyReport, told: Told) -> None:
-    """SQLite's own check of each file."""
+    """Run SQLite's own check on each file."""
     for path in dict.fromkeys(url.path for url in urls if url is not None):
         if path is None or not path.exists():
             continue
@@ -184,7 +184,7 @@ def _check_files(urls: Urls, settings: Settings, report: VerifyReport, told: Tol
 
 
 def _extent(wrong: str) -> str:
-    """Return where SQLite says that something is wrong."""
+    """Return the damaged place in a message of SQLite's check."""
     return wrong.splitlines()[0].removeprefix("*** ").removesuffix(" ***").partition(":")[0][:100]
 
 
@@ -219,13 +219,13 @@ def _check_table(database: Database, table: Table, report: VerifyReport) -> None
 
 
 def _opens_badly(error: Corrupt | MissingEvent, report: VerifyReport) -> None:
-    """Name what keeps a journal from being opened, unless it was found before."""
+    """Note the error that keeps a journal from being opened, unless its damage was found before."""
     if not report.damaged:
         report.add("the journal", "as a whole", error.message)
 
 
 class _JournalProof:
-    """Proves log and store."""
+    """Checks log and store."""
 
     def __init__(self, s: Strandline, urls: Urls, report: VerifyReport, told: Told, kept: Kept | None = None) -> None:
         log, store, settings = s.log, s.store, s.settings
@@ -235,7 +235,7 @@ class _JournalProof:
         self._newest = log.newest()
         self._states: dict[str, State] = {}
         self._kept = kept or getattr(log, "states", None)
-        """Gives the heads that the log keeps, if it keeps any."""
+        """Returns the heads that the log keeps, if it keeps any."""
 
     def prove(self) -> None:
         for partition in range(self._log.partitions):
@@ -249,13 +249,13 @@ class _JournalProof:
     # ------------------------------------------------------------ log
 
     def _records(self, partition: int) -> None:
-        """Read what is kept of a partition, and fold its tail."""
+        """Read the kept records of a partition, and fold its tail."""
         after, newest, timestamp = self._log.oldest()[partition] - 1, self._newest[partition], 0
         place = f"partition {partition} of the log"
         while after < newest:
             try:
                 page = self._log.read(partition, after=after, to=newest, limit=RECORDS, bytes_max=BYTES)
-            except NotFound as error:  # trimmed meanwhile
+            except NotFound as error:  # these records were trimmed meanwhile
                 after = error.earliest - 1
                 continue
             except (Corrupt, MissingEvent) as error:
@@ -277,7 +277,7 @@ class _JournalProof:
         if newer is not None:
             at, error = newer
             self._report.add(place, f"offset {at}", error.message)
-            return  # a newer program knows what follows from it
+            return  # the record is from a newer program, which alone can fold it
         tail = [item for item in decoded if item.record.offset > self._pointers[item.record.partition].offset]
         self._learn({item.action.key for item in tail if item.action is not None and item.action.key is not None})
         for item in decoded:
@@ -293,12 +293,12 @@ class _JournalProof:
             self._fold(place, item)
 
     def _learn(self, keys: set[str]) -> None:
-        """Learn the stored states of keys of the tail, in whichever partition they are."""
+        """Load the stored states of keys of the tail, from all partitions."""
         by_partition: dict[int, list[str]] = {}
         for key in keys - self._states.keys():
             by_partition.setdefault(self._partition_of(key), []).append(key)
         for partition, mine in by_partition.items():
-            with suppress(Corrupt):  # a damaged head was told with its row
+            with suppress(Corrupt):  # the damaged head was noted with its row
                 self._states.update({**dict.fromkeys(mine), **self._store.look(partition, mine).states})
 
     def _partition_of(self, key: str) -> int:
@@ -312,7 +312,7 @@ class _JournalProof:
         after, effect = fold(before, action, Place(*record[:3]), self._store.settings.rules)
         self._states[action.key] = after
         if not self._log.exact:
-            return  # refused appends are recorded, too
+            return  # a log that is not exact has refused appends, too
         try:
             if isinstance(effect, RefusedAppend):
                 raise Corrupt(f"the log has an append of {action.key} that its fold refuses", code="fold", hint="")
@@ -322,7 +322,7 @@ class _JournalProof:
             self._report.add(place, f"offset {record.offset}", error.message)
 
     def _heads(self) -> None:
-        """Compare the heads that the log keeps with those of the store and of its tail."""
+        """Compare the log's heads with those of the store, after the tail was folded."""
         if self._kept is None:
             return
         for keys in self._all_keys():
@@ -336,7 +336,7 @@ class _JournalProof:
                 if key in damaged or key not in self._states or _without_archive(said) == _without_archive(expected):
                     continue
                 if said is not None and said.offset > self._newest[self._partition_of(key)]:
-                    continue  # written meanwhile
+                    continue  # the key was written meanwhile
                 wrong = f"it says {_short(said)}; store and log say {_short(expected)}"
                 self._report.add("heads of the log", key, wrong)
 
@@ -365,7 +365,7 @@ def _in_parts(keys: list[str]) -> Iterator[list[str]]:
 
 
 def _without_archive(state: State) -> State:
-    """The state without what only the store says: how much of it is in the archive."""
+    """Return the state without the fields that only the store has: how much of the key is in the archive."""
     return state._replace(archive_to=0) if isinstance(state, Head) else state
 
 

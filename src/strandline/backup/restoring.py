@@ -3,8 +3,8 @@
     digests of all files ──▶ is every place empty? ──▶ files beside their names, schemas in a transaction each
                          ──▶ names of files, the log's last ──▶ it is opened, and the pair checked
 
-Killed at any moment it leaves nothing that opens: a store without its log is refused, a log without its store is never
-there. What is left must be removed before another try.
+A restore that is killed leaves no journal that opens: a store without its log is refused, and a log without its store
+cannot exist. The files and tables that are left must be removed before another try.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Restored(NamedTuple):
     log_id: str
     history_id: str
     needs_upgrade: bool
-    """Whether its schema is an older one: `strandline schema upgrade` comes next."""
+    """Whether its schema is an older one, which `strandline schema upgrade` must upgrade next."""
 
 
 def restore(
@@ -48,18 +48,17 @@ def restore(
     told: Told = quiet,
     **settings: Any,
 ) -> Restored:
-    """Put a backup back where nothing is. It gets a log id and a history id of its own.
-
-    Projections wait for `reset` or `set_offset`, unless `keep_projections` says that all that they changed was put back
-    to the same moment, too. `Corrupt.digest` for a backup with a damaged file, `InvalidInput.not_empty` for a place
-    where there is something already, `Unsupported.backup` for a place of another kind than the copied one.
+    """Restore a backup into empty places. The journal gets a log id and a history id of its own. Projections wait for
+    `reset` or `set_offset`, unless `keep_projections` says that their targets were put back to the same moment, too.
+    `Corrupt.digest` for a backup with a damaged file, `InvalidInput.not_empty` for a place that is not empty,
+    `Unsupported.backup` for a place of another kind than the copied one.
     """
     folder = Path(path)
     checked = replace(Settings.of(settings), schema="check")
     manifest = read_manifest(folder)
     urls = urls_of(url, log, store, work, projections)
     places = _places(urls, manifest)
-    for place in places_of(urls):  # also where no part of this backup goes
+    for place in places_of(urls):  # all places are checked, also those that no part of this backup goes to
         _check_empty(place, checked)
     damages = list(damaged_files(folder, manifest, told))
     if damages:
@@ -137,7 +136,7 @@ def _put_back(
                 to.parent.mkdir(mode=0o700, exist_ok=True)
                 told(f"put back {to}", 0, sum(file.bytes for file in _of(copies, place).files))
                 waiting.append((file_copy.prepare(_of(copies, place), place, folder, settings, manifest, life), to))
-        # What was copied last gets its name last: a log that is there has its store beside it.
+        # The part that was copied last gets its name last: so if the log exists, its store exists.
         for place in places:
             if place.url.scheme != "sqlite":
                 server_copy.put_back(copies, place, folder, settings, manifest, life, told)
@@ -160,7 +159,9 @@ def _opens(
     url: str | None, log: str | None, store: str | None, work: str | None, projections: str | None,
     settings: Mapping[str, Any],
 ) -> bool:  # fmt: skip
-    """Open what was put back, which checks that store and log belong together; False if its schema is an older one."""
+    """Open the restored journal, which checks that store and log belong together; return False if its schema is an
+    older one.
+    """
     try:
         connect(
             url, log=log, store=store, work=work, projections=projections, **{**settings, "schema": "check"}

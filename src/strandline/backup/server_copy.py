@@ -18,13 +18,15 @@ from strandline.work.rotation import LATER
 from strandline.work.tables import first_number, of_tables
 
 Seen = Callable[[str, str], list[Any]]
-"""Gives the rows of a statement of a part, as the snapshot sees them."""
+"""Returns the rows of a part's statement, as the snapshot sees them."""
 
 
 def copy(
     place: JournalDatabase, folder: Path, settings: Settings, told: Told, seen: Callable[[Seen], None]
 ) -> DatabaseCopy:
-    """Copy all parts into a backup's folder, as one snapshot sees them. `seen` may ask the snapshot for more."""
+    """Copy all parts into a backup's folder, as one snapshot sees them. `seen` is called to read more from the
+    snapshot.
+    """
     with copying.snapshot(place.url, list(place.parts.values()), settings) as snapshot:
         of_kind = {kind: snapshot.parts[part.kind] for kind, part in place.parts.items()}
         files: list[FileCopy] = []

@@ -2,7 +2,7 @@
 
     databases in their order (`places.py`) ──▶ files ──▶ is the store's copy at or before the log's? ──▶ manifest
 
-Killed at any moment it leaves a folder without a manifest, which nothing takes for a backup.
+A backup that is killed leaves a folder without a manifest, which no command takes for a backup.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from strandline.urls import urls_of
 
 
 class Copied(NamedTuple):
-    """A database as it was copied, and the places that its parts tell of."""
+    """A copied database, with the ends of its log and the pointers of its store, if it has these parts."""
 
     database: DatabaseCopy
     ends: list[LogEnd]
-    """Of the log, by partition."""
+    """The ends of the log, by partition."""
     pointers: list[Pointer]
-    """Of the store; on SQLite a partition without one has nothing in it yet."""
+    """The pointers of the store; on SQLite a partition without one is empty."""
 
 
 _ASKED: Final = {"log": "bounds", "store": "pointers"}
-"""What parts are asked for their ends and pointers."""
+"""The statements that read the log's ends and the store's pointers."""
 
 
 def quiet(what: str, done: int, of: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 def backup(
@@ -53,10 +53,9 @@ def backup(
     told: Told = quiet,
     **settings: Any,
 ) -> BackupManifest:
-    """Copy a journal that is in use into a new folder; what was copied, and of which moment.
-
-    Nobody waits for it. `Unsupported.backup` for what is no SQL database; `InvalidInput.not_empty` for a folder that
-    has anything in it. Work journals and projections are copied where the URLs say that they are.
+    """Copy a journal that is in use into a new folder, and return the manifest. Appends and reads do not wait for it.
+    `Unsupported.backup` for a part that is not in an SQL database; `InvalidInput.not_empty` for a folder that has
+    anything in it. Work journals and projections are copied where the URLs say that they are.
     """
     checked = replace(Settings.of(settings), schema="check")
     places = [there(place, checked) for place in places_of(urls_of(url, log, store, work, projections))]
@@ -84,7 +83,7 @@ def _check_there(places: list[JournalDatabase]) -> None:
 
 
 def _made(folder: Path) -> bool:
-    """Make the folder, for its owner alone; whether it was not there."""
+    """Make the folder, for its owner alone; return whether it is new."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -118,7 +117,7 @@ def check_empty(folder: Path) -> None:
 
 
 def _remove(folder: Path, *, whole: bool) -> None:
-    """Take away what was written. The folder was empty."""
+    """Remove the files that were written: the folder was empty before."""
     with suppress(OSError):
         for path in folder.iterdir():
             path.unlink()
@@ -145,7 +144,7 @@ def _copied(place: JournalDatabase, folder: Path, settings: Settings, told: Told
 
 
 def _manifest(copied: list[Copied]) -> BackupManifest:
-    """Return the manifest of what was copied. `Unavailable.serialization` where the copies do not belong together."""
+    """Return the manifest of the copies. `Unavailable.serialization` if they do not belong together."""
     log = next(one for one in copied if "log" in one.database.parts)
     store = next(one for one in copied if "store" in one.database.parts)
     log_fixed, store_fixed = log.database.parts["log"].fixed, store.database.parts["store"].fixed
@@ -174,7 +173,9 @@ def _manifest(copied: list[Copied]) -> BackupManifest:
 
 
 def check_belongs(pointer: Pointer, end: LogEnd) -> None:
-    """Refuse a pair that no pipeline could go on with: a store ahead of its log, a log trimmed past its store."""
+    """Refuse copies that no pipeline could go on with: a store ahead of its log, or a log trimmed past its store's
+    pointers.
+    """
     if pointer.offset > end.newest:
         raise Corrupt(
             f"partition {pointer.partition}: the store is at offset {pointer.offset}, the log ends at {end.newest}",
