@@ -1,4 +1,4 @@
-"""Strandline for asyncio: the same calls, to await, and `async for` where the plain ones iterate.
+"""Strandline for asyncio: the same calls, to be awaited, and `async for` where the plain calls iterate.
 
     async with aio.connect("sqlite:orders") as s:
         await s.journal.append("order|42", [Event("Placed", {"total": 99})], expected=0)
@@ -8,9 +8,9 @@
         await mails.add({"order": 42}, {"to": "ann"})
         await aio.Worker(s, {"mails": send}).run()     # until it is stopped or cancelled; `send` may be a coroutine
 
-Nothing is decided here: each call is the plain one. An append is its future (`Journal.append_future`) and holds no
-thread; what waits or runs until it is stopped, and each stream that is open, has a thread of its own; every other call
-runs in one of `threads` threads. A stream reads on while the loop is busy, up to `AHEAD` events. Arguments, answers and
+Each call is the plain one. An append awaits the plain append's future (`Journal.append_future`) and holds no thread. A
+call that waits or runs until it is stopped has a thread of its own, and so has each open stream; every other call runs
+in one of `threads` threads. A stream reads on while the loop is busy, up to `AHEAD` events. Arguments, answers and
 errors are those of the classes of the same names in `strandline`; handlers of projections are plain functions.
 
 A task that stops waiting (cancelled, or timed out) does not undo a call that is under way: an append may be recorded
@@ -130,7 +130,7 @@ class Batch(NamedTuple):
 
 
 class Cursor(Awaited):
-    """Claims entries under an owner's name. For one task at a time."""
+    """Claims entries under an owner's name. Only one task at a time may use it."""
 
     _claim = called(PlainCursor.claim)
 
@@ -169,11 +169,11 @@ class WorkJournal(Awaited):
 
     @property
     def settings(self) -> WorkSettings:
-        """The settings as they were declared last, by any process."""
+        """Return the settings as any process declared them last."""
         return cast(PlainWorkJournal, self._plain).settings
 
     def cursor(self, owner: str | None = None) -> Cursor:
-        """Return a cursor, which claims under a name."""
+        """Return a cursor, which claims under an owner's name."""
         return Cursor(self._plain.cursor(owner), self._threads)
 
     async def claim_of(self, id: int, fence: int) -> Claim:  # noqa: A002 (as everywhere in this API)
@@ -190,7 +190,7 @@ class Worker(Awaited):
     """`strandline.Worker`, to await. A handler that is a coroutine function runs in the loop, with a claim to await."""
 
     def __init__(self, s: Strandline, handlers: Mapping[str, Callable[[Any], Any]], **how: Any) -> None:
-        """`how`: `concurrency`, `owner`, `max_run_s`, as the plain one has them."""
+        """`how` has `concurrency`, `owner` and `max_run_s`, as of the plain worker."""
         super().__init__(None, s._threads)
         self._s, self._handlers, self._how = s._plain, handlers, how
         self._stopped = False
@@ -222,7 +222,9 @@ class Handle(NamedTuple):
     groups: Groups
 
     async def wait(self, timeout_s: float = 30.0) -> Outcome:
-        """Return the group's outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
+        """Wait until the group has ended and return its outcome; `Unavailable.timeout` with its state if that takes too
+        long.
+        """
         return await self.groups.wait(self.id, timeout_s)
 
 
@@ -236,7 +238,7 @@ class Processor(Awaited):
         return cast(PlainProcessor, self._plain)
 
     def stop(self) -> None:
-        """Start nothing more; `run` returns when what runs has ended."""
+        """Start no more groups; `run` returns when those that run have ended."""
         self._plain.stop()
 
 
@@ -258,7 +260,7 @@ class Groups(Awaited):
     _submit = called(PlainGroups.submit)
 
     async def submit(self, group: Group | str, parameters: Mapping[str, Any] | None = None) -> Handle:
-        """Record a group and put it at the end of the stream; returns when both are durable."""
+        """Record a group and put it at the end of the stream; return when both are durable."""
         return Handle((await self._submit(group, parameters)).id, self)
 
     def processor(self) -> Processor:
@@ -304,7 +306,7 @@ class Host(Awaited):
     run = run_of(PlainHost.run)
 
     def stop(self) -> None:
-        """Let `run` end: no new event, what is in hand ends or is undone, ranges are given back."""
+        """Let `run` end: no new event is handled, events in hand end or are undone, and ranges are released."""
         self._plain.stop()
 
 
@@ -345,7 +347,7 @@ class Strandline(Awaited):
 
     @property
     def projections(self) -> Projections:
-        """The operations on projections."""
+        """Return the operations on projections."""
         return Projections(self._plain.projections, self._threads)
 
     async def close(self) -> None:

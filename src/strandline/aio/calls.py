@@ -1,4 +1,4 @@
-"""How a call of the plain API becomes one to await: by a future, in a thread, or as a stream."""
+"""How a call of the plain API becomes awaitable: by a future, in a thread, or as a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 AHEAD: Final = 1000
-"""So many events a stream reads ahead of its reader."""
+"""How many events a stream reads ahead of its reader."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,9 +23,8 @@ E = TypeVar("E")
 
 
 class Stream(Generic[E]):
-    """An iterator of the plain API, read by a thread of its own while this is iterated; closed at its end or by hand.
-
-    Left before its end it is to be closed: `async with` does that.
+    """An iterator of the plain API, read by a thread of its own while this stream is iterated. It is closed at its end.
+    A reader that stops before the end must close it, as `async with` does.
     """
 
     def __init__(self, open_: Callable[[], Iterator[E]]) -> None:
@@ -47,9 +46,8 @@ class Stream(Generic[E]):
 
     @property
     def resume_offset(self) -> Any:
-        """Where to go on: behind the last event that was handed out here, however far the thread has read ahead.
-
-        Once all was handed out, as the plain query has it: also behind what its filter did not let pass.
+        """The offset behind the last event that was handed out here, however far the thread has read ahead. Once all
+        events were handed out, it is the plain query's, which is also behind events that its filter left out.
         """
         if self._read_whole and self._handed == self._brought:
             return getattr(self._plain, "resume_offset", None)
@@ -69,7 +67,7 @@ class Stream(Generic[E]):
                     raise error
                 raise StopAsyncIteration
             self._waiting = self._loop.create_future()
-            # Between the look above and here the thread may have brought something, and found nobody to wake.
+            # Between the check above and here the thread may have added an event, and found no reader to wake.
             if not self._came and not self._over:
                 await self._waiting
             self._waiting = None
@@ -81,23 +79,23 @@ class Stream(Generic[E]):
         return event
 
     async def aclose(self) -> None:
-        """End it; a thread that waits for events ends too. Twice is harmless."""
+        """End the stream, and its thread if that waits for events. Twice is harmless."""
         self._closed = True
         with self._room:
             self._room.notify()
         close = getattr(self._plain, "close", None)
         if close is not None:
-            with suppress(ValueError):  # a generator that its thread is in: that sees `_closed` with its next event
+            with suppress(ValueError):  # the thread is inside the generator: it sees `_closed` with its next event
                 close()
         self._came.clear()
         self._over = True
         self._wake()
 
     def _read(self) -> None:
-        """Read, in the stream's thread, until there is no more, or nobody wants it any more."""
+        """Read, in the stream's thread, until the end, or until the stream is closed."""
         try:
             self._plain = self._open()
-            if self._closed:  # before `aclose` could see what to close
+            if self._closed:  # the stream was closed before `aclose` could see this iterator
                 return
             self._start = getattr(self._plain, "resume_offset", None)
             for event in self._plain:
@@ -149,7 +147,7 @@ class Awaited:
 
 
 def _bound(call: Callable[..., R], plain_: Any) -> Callable[..., R]:
-    """Return the call as the object has it now: metrics and traces may have wrapped it since this module was loaded."""
+    """Return the object's present method: metrics and traces may have wrapped it since this module was loaded."""
     return getattr(plain_, call.__name__)  # type: ignore[no-any-return]
 
 
@@ -161,7 +159,7 @@ def called(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
         asked = partial(_bound(call, self._plain), *given, **named)
         try:
             answer = asyncio.get_running_loop().run_in_executor(self._threads, asked)
-        except RuntimeError:  # closed: the plain call says so in its own words
+        except RuntimeError:  # the connection is closed: the plain call raises its own error for that
             return await asyncio.to_thread(asked)
         return await answer
 
@@ -169,7 +167,7 @@ def called(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
 
 
 def waited(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return a call that waits for something: in a thread of its own, so that it keeps no other call waiting."""
+    """Return a call that may wait long: it has a thread of its own, so that no other call waits for it."""
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
@@ -179,7 +177,9 @@ def waited(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
 
 
 def run_of(call: Callable[[Any], None]) -> Callable[[Any], Coroutine[Any, Any, None]]:
-    """Return a call that runs until it is told to stop: cancelled, it stops, and is waited for."""
+    """Return a call that runs until it is told to stop. If its task is cancelled, the call is told to stop, and its end
+    is awaited.
+    """
 
     @wraps(call)
     async def awaited(self: Any, /) -> None:
@@ -198,7 +198,7 @@ def run_of(call: Callable[[Any], None]) -> Callable[[Any], Coroutine[Any, Any, N
 def in_a_thread(call: Callable[[], R]) -> asyncio.Future[R]:
     """Run a call in a thread of its own, and return a future of its answer."""
     answer: Future[R] = Future()
-    answer.set_running_or_notify_cancel()  # what is under way cannot be cancelled
+    answer.set_running_or_notify_cancel()  # a call that is under way cannot be cancelled
 
     def answered() -> None:
         try:
@@ -214,7 +214,9 @@ def in_a_thread(call: Callable[[], R]) -> asyncio.Future[R]:
 
 
 class LoopRelay:
-    """Hands results from other threads to the futures of one loop, which is woken once for all that have come."""
+    """Hands results from other threads to the futures of one loop. The loop is woken once for all results that have
+    come.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = ref(loop)
@@ -222,7 +224,9 @@ class LoopRelay:
         self._woken = False
 
     def future_of(self, future: Future[R]) -> asyncio.Future[R]:
-        """Return a future of the running loop for one that another thread resolves; cancelled, it leaves that alone."""
+        """Return a future of the running loop for one that another thread resolves; cancelling it does not cancel that
+        one.
+        """
         waiting: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: self._arrived(done, waiting))
         return waiting
@@ -237,7 +241,7 @@ class LoopRelay:
                     loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
-        self._woken = False  # before the queue is emptied: what comes after that wakes the loop again
+        self._woken = False  # reset before the queue is emptied, so that a result that comes later wakes the loop again
         while self._came:
             done, waiting = self._came.popleft()
             if waiting.cancelled():
@@ -260,7 +264,7 @@ def _relay_of(loop: asyncio.AbstractEventLoop) -> LoopRelay:
 
 
 def sent(call: Callable[Concatenate[Any, P], Future[R]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return a call that gives a future and does not wait."""
+    """Return a call that awaits the plain call's future and holds no thread."""
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
@@ -271,7 +275,7 @@ def sent(call: Callable[Concatenate[Any, P], Future[R]]) -> Callable[Concatenate
 
 
 def streamed(call: Callable[Concatenate[Any, P], Iterator[E]]) -> Callable[Concatenate[Any, P], Stream[E]]:
-    """Return a call that gives an iterator; what is wrong with its arguments is told with the first event."""
+    """Return a call that returns a stream; an error in its arguments is raised when the first event is asked for."""
 
     @wraps(call)
     def opened(self: Any, /, *given: P.args, **named: P.kwargs) -> Stream[E]:
@@ -281,8 +285,7 @@ def streamed(call: Callable[Concatenate[Any, P], Iterator[E]]) -> Callable[Conca
 
 
 def plain_handler(handler: Callable[[Any], Any], given: Callable[[Any], Any] = lambda one: one) -> Callable[[Any], Any]:
-    """Return a handler that a thread can call: a coroutine function runs in the loop that runs now, while the thread
-    waits."""
+    """Return a handler that a thread can call. A coroutine function runs in the present loop while the thread waits."""
     if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(type(handler).__call__):
         return handler
     loop = asyncio.get_running_loop()

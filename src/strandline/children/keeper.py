@@ -1,10 +1,9 @@
-"""Stands between a child and whoever started it: the child never outlives its starter, however that one ends.
+"""A process between a child and its starter: the child never outlives the starter, however the starter ends.
 
 Run as a file, because it must start fast: `python -I -S keeper.py COMMAND`, with a COMMAND that `process.py` writes. It
-says the child's pid on its standard output and obeys the lines that come on its standard input: a number is a signal
-for the child, `>TEXT` a line for the child's own input. It ends when the child and all that the child started have
-ended. When the input ends, the starter is gone: the child is ended by force, and a folder that nobody will ask for
-again is removed.
+prints the child's pid on its standard output and obeys the lines of its standard input: a number is a signal for the
+child, `>TEXT` a line for the child's own input. It ends when the child and all that the child started have ended. When
+the input ends, the starter is gone: the keeper kills the child, and removes the folder `remove`, if one was given.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Keeper:
         )
 
     def run(self) -> int:
-        """Keep it; the child's exit code."""
+        """Run the child and return its exit code."""
         sys.stdout.write(f"{self._child.pid}\n")
         sys.stdout.flush()
         threading.Thread(target=self._obey, daemon=True).start()
@@ -71,13 +70,13 @@ class Keeper:
         self._child.kill()
 
     def _tell(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # it does not listen any more
+        with contextlib.suppress(OSError):  # the child does not read its input any more
             if self._child.stdin is not None:
                 self._child.stdin.write(line)
                 self._child.stdin.flush()
 
     def _end_rest(self) -> None:
-        """Kill what the child left behind, until there is nothing."""
+        """Kill the processes that the child left behind, until there is none."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child.pid, signal.SIGKILL)
         while True:
@@ -94,7 +93,8 @@ class Keeper:
 
 def _before_child() -> None:
     _ask_kernel(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for deaf in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as a background job of a shell may have made us
+    # a shell may have started us with these ignored, as it does with background jobs
+    for deaf in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(deaf, signal.SIG_DFL)
 
 
@@ -104,7 +104,7 @@ def _ask_kernel(option: int, value: int) -> None:
 
 
 def _children() -> list[int]:
-    """Processes whose parent this one is."""
+    """Return the pids of this process's children."""
     found = []
     with contextlib.suppress(OSError):
         for entry in Path("/proc").iterdir():

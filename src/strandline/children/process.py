@@ -1,4 +1,4 @@
-"""A process of ours: started beside a keeper, so that it never outlives us; what it says goes into a file."""
+"""A process of ours, started by a keeper, so that it never outlives us; its output goes into a file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ LINES_TOLD = 5
 
 
 class Process:
-    """One process and all that it starts. `log` is appended to.
-
-    If we die, it is sent `last_signal` and killed soon after, and the folder `remove` is removed. If it `listens`,
-    lines that it is told come on its standard input.
+    """One process and all processes that it starts. Its output is appended to `log`. If we die, it gets `last_signal`
+    and is killed soon after, and the folder `remove` is removed. If it `listens`, `tell` writes to its standard input.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, 128 and the signal's number if it was killed; None while it runs."""
+        """The exit code; 128 plus the signal's number if the process was killed; None while it runs."""
         return self._keeper.poll()
 
     def said(self) -> str:
@@ -91,7 +89,9 @@ class Process:
             return file.read().decode(errors="replace")
 
     def wait_until(self, up: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until `up`; `Unavailable`, and the process is gone, if it ends before or that takes too long."""
+        """Wait until `up` returns true. If the process ends before, or that takes too long, stop it and raise
+        `Unavailable`.
+        """
         deadline = time.monotonic() + timeout_s
         try:
             while not up():
@@ -105,11 +105,11 @@ class Process:
             raise
 
     def send(self, sent: signal.Signals) -> None:
-        """Send a signal, for example SIGSTOP; one that is gone does not mind."""
+        """Send the process a signal, for example SIGSTOP; do nothing if it has ended."""
         self._order(str(sent.value))
 
     def tell(self, line: str) -> None:
-        """Send it a line; one that is gone does not mind."""
+        """Send the process a line; do nothing if it has ended."""
         self._order(f">{line}")
 
     def _order(self, order: str) -> None:
@@ -125,13 +125,13 @@ class Process:
         return self.code
 
     def stop(self, with_signal: signal.Signals, timeout_s: float) -> None:
-        """Ask it to end in order; by force after `timeout_s`."""
+        """Ask the process to end in order; kill it after `timeout_s`."""
         self.send(with_signal)
         if self.wait(timeout_s) is None:
             self.kill()
 
     def kill(self) -> None:
-        """kill -9. When this returns nothing that it started is left."""
+        """Kill the process with SIGKILL. When this returns, all processes that it started have ended, too."""
         self.send(signal.SIGKILL)
         self._ended()
 

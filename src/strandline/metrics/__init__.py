@@ -1,13 +1,13 @@
-"""Metrics for Prometheus: what this process does, counted and timed, and how a journal stands, looked at when asked.
+"""Metrics for Prometheus: counters and times of this process's calls, and the state of a journal, read at each scrape.
 
     from strandline import metrics
 
-    counted = metrics.start(s)              # counts from here on; `s`: how that journal stands, at each scrape
+    counted = metrics.start(s)              # counts from here on; with `s` each scrape also reads that journal's state
     counted.serve(9464)                     # http://127.0.0.1:9464/metrics, or:
-    body, kind = counted.text()             # to answer with from a server of one's own
-    counted.stop()                          # takes all of it away again
+    body, kind = counted.text()             # to answer from your own server
+    counted.stop()                          # removes all of it
 
-Nothing is measured before `start`, and nothing costs anything. It needs the extra `metrics` (prometheus_client).
+Before `start` nothing is measured, and a call costs nothing extra. It needs the extra `metrics` (prometheus_client).
 `docs/METRICS.md` lists every name.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["start"]
 
 
 def start(s: Strandline | None = None, *, registry: CollectorRegistry | None = None) -> Metrics:
-    """Count and time what this process does from here on, in a registry of its own or in the one that is given.
+    """Count and time the calls of this process from here on, in a new registry or in the given one.
 
     With a connection `s` each scrape also looks at that journal, as `s.status()` does. `Unsupported.not_installed`
     without the extra `metrics`.

@@ -1,4 +1,4 @@
-"""Counters and histograms of what this process does, from the methods of `strandline.seams`."""
+"""Counters and histograms of this process, fed by the methods of `strandline.seams`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000)
 
 
 def outcome_of(error: BaseException) -> str:
-    """Return what became of an append that raised: conflict, refused, unknown or failed."""
+    """Return the outcome of an append that raised: conflict, refused, unknown or failed."""
     if isinstance(error, Conflict):
         return "conflict"
     if isinstance(error, InvalidInput):
@@ -44,7 +44,7 @@ class Counting:
         self._of_work()
 
     def stop(self) -> None:
-        """Count nothing more, and take the counters out of the registry."""
+        """Stop counting, and take the counters out of the registry."""
         while self._wrapped:
             seam, wrapper = self._wrapped.pop()
             seam.unwrap(wrapper)
@@ -66,7 +66,7 @@ class Counting:
         self._wrapped.append((seam, wrapper))
 
     def _after(self, seam: Seam, say: Callable[..., object]) -> None:
-        """Let `say` hear what the method answered, and with what it was called."""
+        """Call `say` with the method's answer and arguments."""
 
         def wrapper(method: Method) -> Method:
             def said(*given: Any, **named: Any) -> Any:
@@ -102,7 +102,7 @@ class Counting:
         self._of_reads()
 
     def _answered(self) -> Callable[[Any, Any], None]:
-        """Return what counts an append, by its answer or error and the events that it was given."""
+        """Return a function that counts an append, by its answer or error and its events."""
         appends = self._counter("appends", "Appends by what became of them", "outcome")
         events = self._counter("events_appended", "Events that appends have recorded")
         recorded = appends.labels("recorded")
@@ -304,7 +304,7 @@ class Counting:
             over.labels(claim.journal.name, "failed").inc()
 
         def losing(claims_of: Callable[..., Sequence[Any]]) -> Wrapper:
-            """Count the claims that a call was given and that are lost after it."""
+            """Count the claims of a call that are lost after it."""
 
             def wrapper(method: Method) -> Method:
                 def watched(*given: Any, **named: Any) -> Any:

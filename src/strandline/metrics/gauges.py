@@ -1,4 +1,4 @@
-"""How a journal stands, at each scrape: what `status` shows, as gauges."""
+"""The state of a journal at each scrape: the figures of `status`, as gauges."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ SECTIONS: Final[Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]]] = {
         },
     ),
 }
-"""Of each section of a status: the columns that name its rows, and those that are gauges."""
+"""By section of a status: the columns that name its rows, and the columns that are gauges."""
 PREFIX: Final = {"projections": "projection", "streams": "group", "work": "work"}
 
 
 class Gauges(Collector):
-    """Looks at a journal when it is asked. One that cannot be looked at says `strandline_up 0`, and nothing else."""
+    """Reads the state of a journal at each scrape. If it cannot, the only figure is `strandline_up 0`."""
 
     def __init__(self, s: Strandline) -> None:
         self._s = s
@@ -62,7 +62,7 @@ class Gauges(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Look at it."""
+        """Yield the figures of the journal's present state."""
         try:
             status = self._s.status()
         except StrandlineError:

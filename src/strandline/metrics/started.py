@@ -1,4 +1,4 @@
-"""Metrics that are on: a registry, the counters of this process, the gauges of a journal."""
+"""Metrics that were started: a registry, the counters of this process, the gauges of a journal."""
 
 from __future__ import annotations
 
@@ -31,24 +31,28 @@ class Metrics:
             self.watch(s)
 
     def watch(self, s: Strandline) -> None:
-        """Look at this journal, too, at each scrape."""
+        """Add the state of this journal to each scrape."""
         gauges = Gauges(s)
         self.registry.register(gauges)
         self._end.callback(self.registry.unregister, gauges)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """Return everything as Prometheus reads it, and its content type; `accept`: what the one who asks can read."""
+        """Return all figures as Prometheus reads them, and their content type. `accept` is the `Accept` header of the
+        request.
+        """
         encode, kind = exposition.choose_encoder(accept)
         return encode(self.registry), kind
 
     def serve(self, port: int, host: str = "127.0.0.1") -> int:
-        """Answer `GET /metrics` in a thread of its own, until `stop`; the port, for one that was given as 0."""
+        """Answer `GET /metrics` in a thread of its own, until `stop`; return the port, which is a free one if 0 was
+        given.
+        """
         server, thread = exposition.start_http_server(port, host, self.registry)
         self._end.callback(_close, server, thread)
         return int(server.server_port)
 
     def stop(self) -> None:
-        """Count nothing more, and give the registry back as it was. Twice is harmless."""
+        """Stop counting, and leave the registry as it was before. Twice is harmless."""
         self._end.close()
 
     def __enter__(self) -> Self:

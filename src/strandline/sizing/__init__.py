@@ -1,4 +1,4 @@
-"""Sizing: how much of everything a load needs, from measured figures."""
+"""Sizing: how many machines, partitions and bytes of disk a load needs, from measured figures."""
 
 from strandline.sizing.model import Figures, Line, Load, plan, published
 

@@ -1,4 +1,4 @@
-"""A short measurement on this machine: what an event costs to carry, and the bytes that it takes."""
+"""A short measurement on this machine: the core time that carrying an event takes, and the bytes of an event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORE_FIGURES: Final = ("record_core_us", "carry_core_us", "carry_cassandra_core_
 
 
 def measured(figures: Figures, *, events: int = EVENTS) -> Figures:
-    """Return figures of this machine: bytes as found, core times in the proportion of the one that is measured."""
+    """Return figures of this machine: bytes as measured, and all core times scaled by the one that is measured."""
     found = _measure(events)
     factor = found["measured_carry_core_us"] / figures["measured_carry_core_us"].value
     made = dict(figures)

@@ -1,4 +1,4 @@
-"""The model: a load and figures in, lines with their reasons out. Pure."""
+"""The model: it takes a load and figures, and returns lines with their reasons. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ import orjson
 from strandline.errors import invalid
 
 CORES: Final = 4
-"""Of an executor, and of a node."""
+"""The cores of an executor, and of a node."""
 LOAD: Final = 0.5
-"""So busy may anything be at its peak: half is left for restarts, compactions, and for what one that died did."""
+"""How busy a machine may be at the peak: half is left for restarts, compactions, and the work of a
+machine that died.
+"""
 NODE_BYTES: Final = 1_000_000_000_000
-"""A node's data: more take too long to be streamed to a new one."""
+"""The most data of a node: more would take too long to stream to a new one."""
 PARTITIONS_LEAST, PARTITIONS_MOST = 8, 1024
 REPLICAS: Final = 3
 ROOM: Final = 2.0
-"""Disk over data: compactions, vacuum, checkpoints."""
+"""How much larger the disk must be than the data, for compactions, vacuum, checkpoints."""
 BACKENDS: Final = ("sqlite", "postgres", "kafka-cassandra")
 EVENTS_MOST: Final = 1_000_000.0
 
 
 class Figure(NamedTuple):
-    """A measured number, what it is of, and the benchmark that it comes from."""
+    """A measured number, its subject, and the benchmark that it comes from."""
 
     value: float
     of: str
@@ -48,23 +50,23 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes in, on an average second, and how long it is kept."""
+    """The events that come in, on an average second, and how long they are kept."""
 
     events_per_s: float
     bytes: float
-    """Of an event's payload and metadata."""
+    """The size of an event's payload and metadata."""
     retention_s: float
     """How long the store keeps events."""
     log_retention_s: float = 7 * 86400
     peak: float = 2.0
-    """The busiest minute over an average one."""
+    """How many times as busy as an average minute the busiest one is."""
     events_per_append: float = 1.0
     tags: float = 0.0
     on: str | None = None
-    """The back-ends; None: the smallest ones that hold it."""
+    """The back-ends; None for the smallest ones that can hold the load."""
 
     def check(self) -> None:
-        """`InvalidInput.option` for what no plan can be made of."""
+        """Raise `InvalidInput.option` for numbers that no plan can be made of."""
         bounds = {
             "events_per_s": (0.001, EVENTS_MOST), "bytes": (0, 10**7), "retention_s": (1, 10**10),
             "log_retention_s": (1, 10**10), "peak": (1, 1000), "events_per_append": (1, 10**4), "tags": (0, 100),
@@ -79,13 +81,13 @@ class Load:
 
 
 def published() -> Figures:
-    """The figures of `docs/BENCHMARKS.md` that the model rests on."""
+    """Return the figures of `docs/BENCHMARKS.md` that the model uses."""
     told: dict[str, dict[str, Any]] = orjson.loads((files("strandline.sizing") / "figures.json").read_bytes())
     return {name: Figure(float(one["value"]), one["of"], one["from"]) for name, one in told.items()}
 
 
 def plan(load: Load, figures: Figures) -> list[Line]:
-    """What a load needs."""
+    """Return the lines of what a load needs."""
     load.check()
     return list(_lines(load, {name: figure.value for name, figure in figures.items()}))
 
@@ -96,7 +98,7 @@ def backends_for(load: Load, known: Mapping[str, float]) -> str:
 
 
 def _holds(name: str, load: Load, known: Mapping[str, float]) -> bool:
-    """Return whether the peak is half of what was measured of these back-ends, or they grow by machines."""
+    """Return whether the peak is at most half of these back-ends' measured rate, or they can grow."""
     if name == "kafka-cassandra":
         return True
     events = load.events_per_s * load.peak
