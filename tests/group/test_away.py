@@ -278,17 +278,23 @@ def test_stop_is_prompt_while_a_target_is_away(world: World, moody: Any) -> None
     assert seats(moody)[0] == "a"
 
 
-@pytest.mark.req("G75", "G72")
+@pytest.mark.req("G75", "G72", "S49")
+@pytest.mark.parametrize("away", [False, True])
 def test_an_event_of_the_one_before_that_comes_in_at_the_last_moment_counts(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the log is away for a moment just then."""
     groups = world.plain
     groups.submit(give("x", 1))
     real = groups.load
 
+    def gone(id_: str) -> Any:
+        monkeypatch.setattr(groups, "load", real)
+        raise Unavailable("away for a moment", code="away", hint="wait")
+
     def late(id_: str) -> Any:
         history = real(id_)
-        monkeypatch.setattr(groups, "load", real)
+        monkeypatch.setattr(groups, "load", gone if away else real)
         started = Event("Started", {"fence": 0, "place": 1, "at": 7})
         world.s.journal.append_reserved(group_key(id_), [started], expected=1)
         return history

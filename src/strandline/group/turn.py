@@ -228,6 +228,10 @@ class Turn:
     def _take(self, one: Drive) -> None:
         try:
             one.take()
+        except Unavailable as error:
+            if not error.retryable:
+                self.failed(error)
+            self._taking.discard(one.id)  # the loop tries it again
         except BaseException as error:  # noqa: BLE001 (whatever it is, the loop raises it)
             self.failed(error)
         self.changed()
