@@ -194,6 +194,35 @@ def test_what_comes_while_a_group_that_was_put_aside_begins_anew(
     assert sent == (["x"] if news == "cancel" else ["x", "x", "y"])
 
 
+@pytest.mark.req("G72", "G75", "S49")
+def test_what_is_due_is_done_though_the_log_is_away_just_then(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that is tried again after a while."""
+    groups = world.groups()
+    g = Group("g")
+    update(g, "x", 1, 1)
+    groups.submit(g)
+    target: Any = groups.targets.target("shop")
+    real, look, fails = target.run_segment, Turn._look, ["target", "log"]
+
+    def moody(*given: Any) -> Any:
+        if fails[0] == "target":
+            fails.pop(0)
+            raise Unavailable("not now", code="timeout", hint="", applied="no")
+        return real(*given)
+
+    def looked(self: Turn, *, due: bool) -> None:
+        if due and fails == ["log"]:
+            fails[:] = [""]
+            raise away()
+        look(self, due=due)
+
+    target.run_segment = moody
+    monkeypatch.setattr(Turn, "_look", looked)
+    run_until_idle(groups)
+    assert fails == [""]
+    assert groups.get("g").state == "committed"
+
+
 @pytest.mark.req("G47", "G75", "S49")
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_target_that_another_group_found_away_is_waited_for(world: World, fails: bool) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -78,6 +79,8 @@ class Turn:
         self._untaken: dict[str, Drive] = {}
         """Groups that the processor before may have begun, and that are not taken over."""
         self._taking: set[str] = set()
+        self._due: deque[Due] = deque()
+        """Timers whose time has come. They wait while the log is away."""
         self._advance = Advance(self._journal, lease)
         self._rows = RowQueues()
         self._line = RunLine(settings.parallel_groups)
@@ -247,13 +250,13 @@ class Turn:
             with self._changed:
                 self._woken = False
             try:
-                due = self._timers.due()
+                self._due += self._timers.due()
                 self._look_for_targets()
                 if not self._begun:
                     self._admit_first()
-                self._look(due=bool(due))
-                for one in due:
-                    self._call(one)
+                self._look(due=bool(self._due))
+                while self._due:
+                    self._call(self._due.popleft())
                 self._start()
                 self._tick()
                 if until_idle and self._idle():
