@@ -290,7 +290,11 @@ class Groups:
     def _known(self, id_: object) -> History:
         history = self.load(id_) if is_id(id_) and isinstance(id_, str) else None
         if history is None:
-            raise NotFound(f"there is no group {id_!r:.220}", code="group", hint="submit it first; ids tell A from a")
+            raise NotFound(
+                f"there is no group {id_!r:.220}",
+                code="group",
+                hint="submit it first; upper and lower case differ in ids",
+            )
         return history
 
     def wait(self, id: str, timeout_s: float = 30.0) -> Outcome:  # noqa: A002 (the specification's name)
@@ -315,7 +319,7 @@ class Groups:
                 raise Unavailable(
                     f"group {id} has not ended within {timeout_s:g} s: it is {history.state}",
                     code="timeout",
-                    hint="somebody has to say what becomes of it: `strandline group show`, then `group resolve`"
+                    hint="an operator has to resolve it: `strandline group show`, then `strandline group resolve`"
                     if history.state == "rollback_failed"
                     else "wait longer; does a processor run? see `strandline group show`",
                     state=history.state,

@@ -54,7 +54,7 @@ class _Statements:
         statement = _parsed(text, dialect)
         verb = _VERBS.get(step.kind)
         if verb is not None and not statement.problems and statement.kind != verb:
-            self._problem(step, "statement_kind", f"a {step.kind} step has a statement that is none")
+            self._problem(step, "statement_kind", f"the statement of this {step.kind} step is no {verb}")
         if statement.problems:
             self.problems += _of_statement(statement.problems, step)
             return None

@@ -117,7 +117,7 @@ class HandlerServer:
         if not isinstance(handlers, Mapping) or name not in handlers:
             known = ", ".join(sorted(handlers)) if isinstance(handlers, Mapping) else ""
             raise NotFound(
-                f"there is no handler {name!r} in it; known are: {known or 'none'}",
+                f"there is no handler {name!r} among those served; known are: {known or 'none'}",
                 code="handler",
                 hint="load a version that has it",
             )

@@ -145,7 +145,7 @@ def check_switch(store: OffsetStore, tx: Transaction, row: ProjectionRow, *, for
             f"{new.name}: generation {new.generation} has {parks} parked keys and {letters} dead letters that "
             f"generation {old.generation} has not",
             code="switch",
-            hint="look at them, unpark or redeliver them; force switches all the same",
+            hint="look at them, unpark or redeliver them; with force the switch ignores them",
             parked=parks,
             dead_letters=letters,
         )

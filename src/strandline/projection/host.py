@@ -368,7 +368,7 @@ class Host:
             rows, hosts, requests = store.ranges(tx, row), store.hosts(tx, id_), store.requests(tx, id_)
         if row.name != run.projection.name:
             raise NotFound(
-                f"{run.projection.name} is called {row.name} now", code="projection", hint=f"run it as {row.name}"
+                f"{run.projection.name} was renamed to {row.name}", code="projection", hint=f"run it as {row.name}"
             )
         run.row = row
         if row.state == RETIRED:

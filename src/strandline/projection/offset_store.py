@@ -455,7 +455,7 @@ def check_history(row: ProjectionRow, history_id: str) -> None:
         raise SchemaMismatch(
             f"{row.name} was made from another history than the store's",
             code="log_replaced",
-            hint=f"`strandline projections reset {row.name}`, or set-offset, makes it one of this store",
+            hint=f"`strandline projections reset {row.name}`, or set-offset, begins it anew on this store's history",
             stored=row.history_id,
             given=history_id,
         )
@@ -469,7 +469,7 @@ def unknown_projection(name: str, generation: int | None) -> NotFound:
 
 def lease_lost(claim: RangeClaim) -> LeaseLost:
     return LeaseLost(
-        f"{claim.projection.name} {claim.row.range}: the range went to somebody else",
+        f"{claim.projection.name} {claim.row.range}: another host has the range",
         code="lease_lost",
         hint="nothing is to be done: its owner goes on",
         applied="no",

@@ -130,9 +130,9 @@ def declared(database: Database, declaration: WorkDeclaration, now: int, *, crea
     if known is not None and not _differs(known, declaration):
         return known
     if not create:
-        what = "is not there" if known is None else "has other settings"
+        what = "does not exist with these columns" if known is None else "was declared with other settings"
         raise SchemaMismatch(
-            f"work journal {declaration.name} {what} as it is declared",
+            f"work journal {declaration.name} {what}",
             code="no_schema",
             hint='declare it once with schema="create", or give its name alone',
             journal=declaration.name,

@@ -184,6 +184,6 @@ def lease_lost(ids: Sequence[int]) -> LeaseLost:
     return LeaseLost(
         f"the claim on {'entry' if len(ids) == 1 else 'entries'} {named} is over",
         code="lease_lost",
-        hint="stop: somebody else has it, or it is done",
+        hint="stop: the entry was claimed again or is done",
         entries=list(ids),
     )

@@ -45,7 +45,7 @@ class Expression:
             return self._evaluate(scope)
         except operators.ExpressionError as wrong:
             raise InvalidExpression(
-                f"{wrong}\n  {self.text}", code=wrong.code, hint="mend the expression, or what it is given",
+                f"{wrong}\n  {self.text}", code=wrong.code, hint="correct the expression or the values that it uses",
                 text=self.text,
             ) from None  # fmt: skip
 

@@ -24,7 +24,7 @@ def _planned(plan: Plan, table: TargetTable, shape: CqlShape, barrier_keep_s: fl
     problems, obstacles = list(plan.problems), list(plan.obstacles)
     if table.what == "counter":
         problems.append(
-            StatementProblem("table_unsafe", f"{table.name} has counters, which cannot be written twice alike")
+            StatementProblem("table_unsafe", f"{table.name} has counters: to repeat a write of them would count twice")
         )
     if table.what == "view":
         obstacles.append(StatementProblem("not_invertible", f"{table.name} is a view"))

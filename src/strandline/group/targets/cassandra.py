@@ -108,9 +108,9 @@ class CassandraTarget(CqlSteps):
             self._session.alter(self._text("target_make"))
         except SchemaMismatch as error:
             raise SchemaMismatch(
-                f"{self.name} has no table of ours, and it cannot be made: {error.message}",
+                f"{self.name} lacks Strandline's table, and it cannot be made: {error.message}",
                 code="barrier",
-                hint=f"let somebody who may run: {self._text('target_make')}",
+                hint=f"as a user who may, run: {self._text('target_make')}",
             ) from error
         while True:
             rows = sorted(self._rows("target_owners"), key=lambda row: bool(row[0] != texts.FIRST_OWNER))

@@ -208,7 +208,7 @@ class CqlSteps(ABC):
                     return Failed("foreign_write", f"{cell} was written by somebody else")
                 older = time is not None and time < wrote.timestamp and name not in plan.statement.shape.inside
                 if older or (time is None and name in filled):
-                    return Failed("not_applied", f"{cell} has not what was written")
+                    return Failed("not_applied", f"{cell} does not have the value that was written")
             rows.append((*state.key, *(found[name][0] for name in state.last)))
         return Image(plan.columns, len(plan.table.key) if plan.table else 0, tuple(rows))
 

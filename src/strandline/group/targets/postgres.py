@@ -109,7 +109,9 @@ class PostgresTarget(SqlSteps):
                 return self._once(limits, work, begin)
             except _Race as error:
                 if time.monotonic() + wait_s > until:
-                    raise SqlRefused(Failed("statement", f"others were always first: {error}", retry=True)) from error
+                    raise SqlRefused(
+                        Failed("statement", f"concurrent transactions won every time: {error}", retry=True)
+                    ) from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, 1.0)
 
@@ -171,9 +173,9 @@ class PostgresTarget(SqlSteps):
         except psycopg.errors.InsufficientPrivilege as error:
             texts = "; ".join(_text(name, self.our_schema) for name in MADE)
             raise SchemaMismatch(
-                f"{self.name} has no tables of ours, and this user may not make them: {_said(error)}",
+                f"{self.name} lacks Strandline's tables, and this user may not make them: {_said(error)}",
                 code="barrier",
-                hint=f"let somebody who may run: {texts}",
+                hint=f"as a user who may, run: {texts}",
                 statement=texts,
             ) from error
 
@@ -325,7 +327,9 @@ class _PostgresChanges:
         before = self._rows_changed()
         rows = _queried(self._connection, [], statement, [], plan, rows_max)
         if self._rows_changed() != before:
-            raise SqlRefused(Failed("statement", "a query step changes no rows, and a function that it calls does"))
+            raise SqlRefused(
+                Failed("statement", "a query step must not change rows, but a function that it calls does")
+            )
         return rows
 
     def _rows_changed(self) -> int:

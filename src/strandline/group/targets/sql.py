@@ -278,7 +278,7 @@ class SqlSteps(ABC):
             touched = self._by_key(plan, changed.ours)
             if step.undo and plan.undo in ("update", "delete") and saved.keys() != touched.keys():
                 raise SqlRefused(
-                    Failed("statement", "what it changed are not the rows that were saved before: bind keys")
+                    Failed("statement", "it changed other rows than were saved before it: give keys as parameters")
                 )
             for key, row in saved.items():
                 if key in touched and key not in after:  # what this step itself inserted was not there before it

@@ -139,7 +139,7 @@ class SqliteTarget(SqlSteps):
                 changes.count(name)
         except (apsw.ReadOnlyError, apsw.AuthError) as error:
             raise SchemaMismatch(
-                f"{self.path} has no tables of ours, and they cannot be made: {error}",
+                f"{self.path} lacks Strandline's tables, and they cannot be made: {error}",
                 code="barrier",
                 hint="; ".join(map(_text, MADE)),
             ) from error
