@@ -27,7 +27,7 @@ _MODULES: Final = {
     "kafka": "strandline.backends.kafka",
     "cassandra": "strandline.backends.cassandra",
 }
-"""Each has a module `backend`, which is imported when a URL of its scheme is opened."""
+"""The packages by scheme. Each has a module `backend`, which is imported when a URL of its scheme is opened."""
 
 
 def backend_of(url: Url) -> Backend:
@@ -49,7 +49,7 @@ def backend_of(url: Url) -> Backend:
 
 
 class Library(NamedTuple):
-    """The client library of a scheme, and the extra that brings it."""
+    """The client library of a scheme, and the extra that installs it."""
 
     module: str
     package: str

@@ -1,4 +1,4 @@
-"""What can be done with a URL: the contract of a back-end, whatever its log and store are."""
+"""The contract of a back-end: what can be done with a URL of its scheme."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Clock = Callable[[], int]
 
 
 class Backend(Protocol):
-    """Opens what URLs of one scheme name. A kind that a scheme does not hold was refused with the URL."""
+    """Opens the logs, stores and databases that URLs of one scheme name. The URL's check has refused any other kind."""
 
     shared: bool
-    """Whether other processes can open the same."""
+    """Whether other processes can open the same log or store."""
     local: bool
-    """Whether they must run on this machine."""
+    """Whether such processes must run on this machine."""
     batch_actions_max: int
-    """That setting where nothing is given, for the store."""
+    """The default of the setting `batch_actions_max` for a store of this scheme."""
 
     def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
         """Open a log. `create` false: one that is not there is `SchemaMismatch.no_schema`, whatever the settings say.
@@ -55,7 +55,7 @@ class Backend(Protocol):
         """Describe a schema, also one that is older or newer than this program's. Changes nothing."""
 
     def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
-        """Do the steps that a schema lacks; their names."""
+        """Do the steps that a schema lacks; return their names."""
 
     def roles(self, url: Url, part: Part, prefix: str) -> str | None:
         """Return the statements that make the roles of a journal and give them their rights on a part.
@@ -66,10 +66,11 @@ class Backend(Protocol):
 
 
 def by_rules_of(log: Log, settings: Settings) -> Settings:
-    """Return settings for a store: where the log folds by itself both go by the same rules."""
+    """Return settings for a store. Where the log folds by itself, the store gets the same rules."""
     return settings if log.rules is None else replace(settings, **log.rules._asdict())
 
 
 def of_log(log: Log | None, settings: Settings) -> tuple[Settings, str | None, int | None]:
-    """Return what a store is opened by: settings, and id and partitions of its log; None for what creation fixed."""
+    """Return the arguments that open a store: settings, and id and partitions of its log; None for what creation
+    fixed."""
     return (settings, None, None) if log is None else (by_rules_of(log, settings), log.log_id, log.partitions)

@@ -1,1 +1,1 @@
-"""A journal in memory: real in every respect but that it ends with its process."""
+"""A journal in memory. It behaves like any other, but ends with its process."""

@@ -1,4 +1,4 @@
-"""What `connect` opens: a journal in this process, which ends with it."""
+"""The back-end of `memory:` URLs: a log and a store in this process, which end with it."""
 
 from __future__ import annotations
 

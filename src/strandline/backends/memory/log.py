@@ -1,4 +1,4 @@
-"""A log in memory: real in every respect but that it ends with its process. For tests, and for trying things out."""
+"""A log in memory, for tests and trials. It behaves like any other, but ends with its process."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class MemoryLog:
         return self._states.get(key_digest(key))
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
-        """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
+        """Put any bytes into a partition, unfolded, as a foreign or broken writer would."""
         self._check()
         with self._lock:
             place = self._next_place(partition)
@@ -151,7 +151,7 @@ class MemoryLog:
         check_trim(to, pointer)
         with self._lock:
             records = self._records[partition]
-            # Timestamps grow with the offsets, so what is old enough stands at the front.
+            # Timestamps grow with the offsets, so the records that are old enough come first.
             count = bisect_right(records, to, key=_offset)
             count = min(count, bisect_left(records, keep_after, key=attrgetter("timestamp")))
             if count:
@@ -161,7 +161,7 @@ class MemoryLog:
 
     def close(self) -> None:
         if forks.generation != self._generation:
-            return  # a thread of the parent's may have held the lock
+            return  # a thread of the parent may have held the lock at the fork
         with self._lock:
             self._closed = True
             self._changed.notify_all()

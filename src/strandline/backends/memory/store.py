@@ -1,4 +1,4 @@
-"""A journal store in memory: for tests and trials. Real, thread-safe, transactional; it ends with its process."""
+"""A journal store in memory: for tests and trials. It is thread-safe and transactional, and ends with its process."""
 
 from __future__ import annotations
 
@@ -69,13 +69,14 @@ class MemoryStore:
         self._lease = MemoryLeases(self)
         self._kept: dict[str, str] = {}
         self._archived: dict[str, tuple[int, int]] = {}
-        """By key, of which life how much went into the archive: beside the heads, which the pipeline replaces."""
+        """By key, the life and the number up to which it is archived. Kept beside the heads, which the pipeline
+        replaces."""
         self.archive = Archive(self)
 
     @contextmanager
     def _moment_of(self) -> Iterator[None]:
-        """Hold one transaction: what is inside happens at one moment."""
-        if os.getpid() != self._process:  # before the lock: a fork may have copied it taken
+        """Hold the lock, so that all that is done inside happens at one moment."""
+        if os.getpid() != self._process:  # checked before locking: a fork may have copied a locked lock
             raise used_after_fork()
         with self._lock:
             if self._closed:
@@ -152,7 +153,7 @@ class MemoryStore:
     def _between(
         self, equal: Sequence[Any], after: tuple[Any, ...], to: int | None, slices: tuple[int, int] | None
     ) -> Iterator[EventRow]:
-        """Yield events of a partition, of one type or all: they lie in the order of time."""
+        """Yield events of a partition, of one type or all, in the order of time."""
         *types, partition = equal
         rows = self._moments[partition]
         for index in range(bisect_right(rows, after, key=_moment), len(rows)):
@@ -183,14 +184,14 @@ class MemoryStore:
             found = self._pointers[new.partition]
             check_fence(found.fence, new.fence)
             check_pointer(found, seen)
-            if new.offset <= found.offset:  # all of it is there
+            if new.offset <= found.offset:  # the whole batch is in the store already
                 return
             change = change_of(batch)
             self._apply(change._replace(events=self._new_rows(change)))
             self._pointers[new.partition] = new._replace(revision=found.revision + 1)
 
     def _new_rows(self, change: Change) -> list[EventRow]:
-        """Return the rows that are not there yet; looked at before anything changes, so that a refusal changes
+        """Return the rows that are not stored yet. It is called before anything changes, so that a refusal changes
         nothing."""
         new = []
         for row in change.events:
@@ -228,7 +229,7 @@ class MemoryStore:
         self._heads.pop(key, None)
 
     def _take(self, key: str, life: int, taken: Callable[[Table], bool], from_: int = 0, to: int = SEQ_NR_MAX) -> None:
-        """Take rows of a life from the tables that say so; between numbers if there are such."""
+        """Remove rows of a life from the tables that declare it; only rows between two numbers if they are given."""
         for table, rows in self._tables.items():
             if not taken(table):
                 continue

@@ -1,7 +1,7 @@
 """PostgreSQL: how a schema of a database is opened, checked, created and upgraded. Log and store share this.
 
-`open_database` gives a `Database`: a few connections, opened when they are needed. All that a call needs to know is in
-its own transaction: a pooler in transaction mode may stand in between. Every wait has a time-out, every error of the
+`open_database` gives a `Database`: a few connections, opened when they are needed. No call relies on the session state
+of another, so that a pooler in transaction mode may stand in between. Every wait has a time-out, every error of the
 driver is translated here, once.
 """
 

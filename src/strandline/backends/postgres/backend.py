@@ -1,4 +1,4 @@
-"""What `connect` opens: log and store in a schema of a PostgreSQL database."""
+"""The back-end of `postgresql://` URLs: log and store in a schema of a PostgreSQL database."""
 
 from __future__ import annotations
 

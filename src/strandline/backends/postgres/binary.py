@@ -130,7 +130,8 @@ def boolean(value: bool) -> Binary:
 
 
 def typed(value: object) -> Binary | None:
-    """Return a number, a text, bytes or nothing as a parameter; what is one already stays so."""
+    """Return a number, a text, bytes or None as a parameter. A value that is a parameter already is returned as it
+    is."""
     if value is None or isinstance(value, Binary):
         return value
     if isinstance(value, bool):
@@ -159,13 +160,13 @@ Dumps = Mapping[int, _Dump]
 
 
 def declared(statement: str) -> Dumps:
-    """Return how the values of a statement are sent, by their numbers from 0, where it says their types
+    """Return how a statement's values are sent, by index from 0, for those whose type the statement says
     (`$1::bigint`)."""
     return {int(number) - 1: _TYPES[kind] for number, kind in _DECLARED.findall(statement) if kind in _TYPES}
 
 
 def parameters(types: Dumps, values: Sequence[Any]) -> list[Binary | None]:
-    """Return the values of a statement as it says their types, or as what they are."""
+    """Return the values of a statement as parameters of the types that it says, or of their Python types."""
     return [
         value if value is None or isinstance(value, Binary) else types.get(number, typed)(value)
         for number, value in enumerate(values)
@@ -191,6 +192,6 @@ def _head(kind: type[Binary], count: int, *, nulls: bool = False) -> bytes:
 
 
 def register(context: AdaptContext) -> None:
-    """Let a connection or a cursor take these as parameters."""
+    """Make a connection or a cursor accept `Binary` parameters."""
     for kind, dumper in _DUMPERS.items():
         context.adapters.register_dumper(kind, dumper)

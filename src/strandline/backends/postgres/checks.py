@@ -1,4 +1,4 @@
-"""What is refused before a database is used: a server that would not keep what it acknowledged."""
+"""The checks before a database is used: they refuse a server that could lose what it acknowledged."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ServerFacts:
 
     @property
     def advisory_locks(self) -> bool:
-        """Return whether advisory locks are there and lock."""
+        """Return whether the server has advisory locks that work."""
         return "CockroachDB" not in self.version
 
     @property
     def collates(self) -> bool:
-        """Return whether text must be told to sort by its bytes; where not, it always does."""
+        """Return whether text needs a collation to sort by its bytes; if not, it always sorts so."""
         return "CockroachDB" not in self.version
 
 

@@ -1,8 +1,8 @@
 """Copies of the tables of a schema: out of one snapshot, and into a schema that has none of them yet.
 
-A copy takes no lock that appends, reads or a pipeline wait for. Tables that are emptied as a whole, those of work
-journals, are held until they are copied, which is done first of all: a process that would empty one tries again later.
-No vacuum removes what the snapshot still sees.
+A copy takes no lock that appends, reads or a pipeline wait for. Tables of work journals, which are emptied as a whole
+(TRUNCATE), are locked until they are copied, and copied first: a process that wants to empty one tries again later. No
+vacuum removes what the snapshot still sees.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from strandline.sql.steps import Description
 from strandline.urls import Url
 
 LONG_S: Final = 3600.0
-"""For one answer of the server: it may have to make an index."""
+"""The time-out of one answer of the server, which may have to make an index."""
 TRIES: Final = 5
 _SNAPSHOT: Final = re.compile(r"[0-9A-F-]+")
 _BEGIN: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NOT_COPIED: Final = ("schema_step", "setting", "lock")
-"""Tables that are made anew: they say how the others were made."""
+"""Tables that are not copied but made anew: they record how the others were made."""
 
 
 class ServerPart:
@@ -51,12 +51,12 @@ class ServerPart:
         return found.fetchall() if found.description else []
 
     def fix(self, name: str, value: str) -> None:
-        """Keep another value of what creation fixed."""
+        """Replace the value of a setting that creation fixed."""
         self._connection.execute(self.schema.own("fix_setting"), (name, value))
 
     @property
     def tables(self) -> Mapping[str, dict[str, str]]:
-        """The tables to copy, but those of sets, each with its columns and their types."""
+        """The tables to copy, without those of sets, each with its columns and their types."""
         left_out = {f"{self.schema.part.prefix}{name}" for name in _NOT_COPIED}
         return {table: names for table, names in self._declared().items()
                 if table not in left_out and not table.startswith(f"{self.schema.part.kind}_template_")}  # fmt: skip
@@ -73,7 +73,7 @@ class ServerPart:
                 for table, columns in sorted(self.schema.columns.items())}  # fmt: skip
 
     def copy_out(self, table: str, columns: Sequence[str], write: Callable[[bytes], object]) -> int:
-        """Hand over all rows of a table, as the server writes them; how many they are."""
+        """Hand over all rows of a table, as the server writes them; return how many there are."""
         cursor = self._connection.cursor()
         with cursor.copy(self._text("copy_out", columns, table)) as copy:
             for data in copy:
@@ -81,7 +81,7 @@ class ServerPart:
         return cursor.rowcount
 
     def copy_in(self, table: str, columns: Sequence[str], data: Iterable[bytes]) -> int:
-        """Put rows into a table, as they were handed over; how many they were."""
+        """Put rows into a table, as `copy_out` handed them over; return how many there were."""
         cursor = self._connection.cursor()
         with cursor.copy(self._text("copy_in", columns, table)) as copy:
             for part in data:
@@ -113,7 +113,7 @@ class SchemaSnapshot:
         self._rest = rest
 
     def begin(self) -> None:
-        """Hold what may be emptied as a whole, then look."""
+        """Lock the tables that may be emptied as a whole, then take the snapshot."""
         for _ in range(TRIES):
             self.sets = self._sets(self.parts)  # outside of any transaction
             self._first.execute(_BEGIN)
@@ -124,7 +124,7 @@ class SchemaSnapshot:
             ((exported, now),) = self._first.execute(server.server("export_snapshot")).fetchall()
             self.moment = int(str(now))
             if self._sets(self._held) != self.sets:
-                self._first.execute("ROLLBACK")  # one was declared meanwhile
+                self._first.execute("ROLLBACK")  # a work journal was declared meanwhile
                 continue
             if not _SNAPSHOT.fullmatch(str(exported)):
                 raise ValueError(f"not the name of a snapshot: {exported}")
@@ -143,13 +143,14 @@ class SchemaSnapshot:
         return self._held[kind]
 
     def release(self) -> None:
-        """Hold nothing any more: what is held was copied."""
+        """Release the locked tables, once they are copied."""
         self._first.execute("COMMIT")
 
 
 @contextmanager
 def snapshot(url: Url, parts: Sequence[Part], settings: Settings) -> Iterator[SchemaSnapshot]:
-    """Look at all parts of a schema at one moment. `SchemaMismatch.version` for a part that is not as declared."""
+    """Open a snapshot of all parts of a schema at one moment. `SchemaMismatch.version` for a part that is not as
+    declared."""
     with _pool(url, settings) as pool, _connection(pool) as first, _connection(pool) as rest:
         known = _schemas(rest, pool, url, parts, settings)
         for one in known:

@@ -1,7 +1,7 @@
 """A part in one schema of a PostgreSQL database: reads of one statement each, and transactions.
 
-What is committed is durable as far as the server says so (`checks`). One statement sees one moment. A
-connection that broke while it was idle is replaced without a word; one that breaks in a call fails that call.
+What is committed is durable as far as the server says so (`checks`). One statement sees one moment. A connection that
+broke while it was idle is replaced, and no caller notices; one that breaks in a call fails that call.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BEGINS: Final[Mapping[Isolation, BinaryStatement]] = {
 BEGIN_READ: Final = BinaryStatement(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", often=False)
 COMMIT: Final = BinaryStatement(b"COMMIT", often=False)
 ROWS_AT_ONCE: Final = 1000
-"""So many rows are sent with a statement, if the bytes in them are no more than that."""
+"""How many rows are sent with one statement, and how many bytes at most."""
 BYTES_AT_ONCE: Final = 2**20
 T = TypeVar("T")
 Filling = Sequence[tuple[str, tuple[Any, ...]]]
@@ -69,7 +69,7 @@ def open_database(
     def opened(connection: Connection, server: ServerFacts, schema: PostgresSchema) -> Database:
         if not schemas.is_there(connection, schema) or not schemas.fixed_settings(connection, schema):
             if settings.schema == "create" and part.kind == "store":
-                schemas.check_right_to_create(connection, schema)  # also where only its log is to be made first
+                schemas.check_right_to_create(connection, schema)  # also checked where only the log is to be made first
             if not create:
                 raise _no_schema(pool.where, schema)
             locks = advisory and server.advisory_locks
@@ -85,7 +85,7 @@ def open_database(
 
 
 def upgrade_database(url: Url, part: Part, *, settings: Settings) -> list[str]:
-    """Do the steps of the schema that are missing; their names. The only way to change a schema."""
+    """Do the missing steps of the schema; return their names. Only this changes a schema."""
 
     def upgraded(connection: Connection, server: ServerFacts, schema: PostgresSchema) -> list[str]:
         if not schemas.is_there(connection, schema):
@@ -115,14 +115,14 @@ def describe_database(url: Url, part: Part, *, settings: Settings) -> Descriptio
 
 
 def roles_of(url: Url, part: Part, prefix: str) -> str:
-    """The statements that make the roles of a journal and give them their rights on a part."""
+    """Return the statements that make the roles of a journal and give them their rights on a part."""
     return PostgresSchema(schema_named(url), part).roles(prefix)
 
 
 def _first_connection(
     pool: Pool, url: Url, part: Part, settings: Settings, work: Callable[[Connection, ServerFacts, PostgresSchema], T]
 ) -> T:
-    """Work with a first connection, to a server that is safe."""
+    """Open a first connection, and check that the server is safe."""
     connection, _ = pool.take()
     try:
         server, name = checked_server(connection, pool.where, url, settings)
@@ -172,9 +172,9 @@ class Database:
         self.idle_timeout = texts([str(_idle_ms(schema.part.kind, settings))])
         """For how long a transaction may stop and keep its locks (ms)."""
         self.listener = Listener(self)
-        """Hears what is notified, for all who wait."""
+        """Receives notifications for all watches and waiting callers."""
         self._first = [BinaryStatement(schema.server("idle_timeout").encode(), (self.idle_timeout,))]
-        """What transactions begin with."""
+        """The statements with which transactions begin."""
         if schema.part.prepared:
             self._first.append(BinaryStatement(schema.server("generic_plans").encode()))
 
@@ -213,10 +213,10 @@ class Database:
         connection, _ = self._pool.take()
         with ExitStack() as held:
             held.callback(self.end, connection)
-            held.push(lambda kind, *_: connection.close() if kind else None)  # its answer may be on its way
+            held.push(lambda kind, *_: connection.close() if kind else None)  # the server's answer may be on its way
 
             def again() -> list[Any]:
-                held.close()  # first: who else has lost one may wait for its place
+                held.close()  # given back first: another thread that lost its connection may wait for the place
                 return self.rows(name, values, often=True)
 
             def rows() -> list[Any]:
@@ -230,7 +230,7 @@ class Database:
             try:
                 answer = connection.start_ask(self.bind(name, *values))
             except psycopg.Error:
-                answer = again  # another one may do, or say what is wrong
+                answer = again  # another connection may work, or say what is wrong
             yield rows
 
     def _read(self, read: Callable[[Connection], list[Any]]) -> list[Any]:
@@ -240,7 +240,7 @@ class Database:
                 found = read(connection)
             except psycopg.Error as error:
                 if reused and _broke_idle(error):
-                    continue  # the idle ones may be as old
+                    continue  # idle connections may be as old
                 raise self._pool.translated(error, "read") from error
             finally:
                 self._pool.undo(connection)
@@ -334,7 +334,7 @@ class Database:
         return self._pool.translated(error, doing)
 
     def watch(self, channel: str, *, interval_s: float = 0.05) -> PostgresWatch:
-        """Return a watch that commits wake which notify the channel."""
+        """Return a watch that is woken by commits which notify the channel."""
         self.check()
         return PostgresWatch(self.listener, self.channel(channel), interval_s)
 
@@ -422,7 +422,7 @@ def _parts(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
 
 
 def _bytes_in(rows: Sequence[Sequence[Any]]) -> int:
-    """Return the size of what is large in rows: bytes."""
+    """Return the total size of the bytes values in rows, which alone can be large."""
     large = [number for number, value in enumerate(rows[0]) if isinstance(value, bytes)]
     return sum(len(row[number] or b"") for number in large for row in rows)
 
@@ -463,7 +463,7 @@ class Begun(Transaction):
 
 
 def _idle_ms(kind: str, settings: Settings) -> int:
-    """Half of what a caller waits for; in a store, less than the lease, so that who takes over finds no locks."""
+    """Return half of a caller's time-out; in a store, less than the lease, so that the next holder finds no locks."""
     idle_s = settings.append_timeout_s / 2
     return int(1000 * (min(idle_s, settings.lease_s * 2 / 3) if kind == "store" else idle_s))
 

@@ -38,7 +38,7 @@ _TIMEOUT: Final = {"57014", "55P03", "25P03", "25P04"}
 _ENDED_BEFORE_COMMIT: Final = {"25P03", "25P04", "55P03"}
 _SERIALIZATION: Final = {"40001", "40P01"}
 _NOBODY_KNOWS: Final = "40003"
-"""So a cluster answers that lost a node while it committed."""
+"""The state with which a cluster answers if it lost a node during a commit."""
 _DENIED: Final = {"28000", "28P01", "42501"}
 _SCHEMA: Final = {"42P01", "42703", "3F000"}
 _HINTS: Final = {
@@ -54,13 +54,13 @@ _HINTS: Final = {
 def outcome_of(
     error: psycopg.Error, where: str, doing: Doing, why: str = "", *, secret: str | None = None
 ) -> StrandlineError | None:
-    """Return our error for one of the driver's, in its words or in ours; None for those that only a bug can cause."""
+    """Return our error for an error of the driver; None for one that only a bug can cause."""
     state = error.sqlstate or ""
     message = f"{where}: {why or _text(error, secret)}"
     facts: dict[str, Any] = {"sqlstate": state} if state else {}
     applied: Applied = "unknown" if doing == "commit" and state not in _ENDED_BEFORE_COMMIT else "no"
     if state == _NOBODY_KNOWS and doing != "read":
-        applied = "unknown"  # also of a statement that commits by itself
+        applied = "unknown"  # this includes a statement that commits by itself
     retry = RETRY_UNKNOWN if applied == "unknown" else RETRY
     if isinstance(error, TimedOut) or state in _TIMEOUT:
         return Unavailable(message, code="timeout", hint=retry, applied=applied, **facts)
@@ -102,7 +102,8 @@ def outcome_of(
 
 
 def lost(error: psycopg.Error) -> bool:
-    """Return whether the session is gone or another one, and those of other connections of its age perhaps with it."""
+    """Return whether the session is lost or another one answers; then other connections of its age may be affected,
+    too."""
     state = error.sqlstate or ""
     if isinstance(error, OTHER_SESSION) or state.startswith(("08", "57P")):
         return True

@@ -1,4 +1,4 @@
-"""The caller's own transaction: statements of a part on a connection that is not ours."""
+"""Executes statements of a part in the caller's own transaction, on the caller's connection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Sending(Protocol):
 
 
 class Joined:
-    """A connection of the caller's. Values go out and rows come in as ours do, whatever the caller registered."""
+    """A connection of the caller's. Values and rows are converted as on our own connections, whatever the caller
+    registered."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.raw = connection
@@ -66,7 +67,7 @@ class Joined:
 
 
 class _PsycopgValues:
-    """How values are read: as psycopg does it where nobody registered anything on the connection."""
+    """Reads values as psycopg does on a connection on which nothing was registered."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection

@@ -1,8 +1,8 @@
-"""What a writer remembers after a commit: where each partition ended, and the states that it knew then.
+"""Remembers, after a writer's commit, where each partition ended and the states of keys that the writer knew then.
 
-As long as no other process writes these partitions, all of it still holds, and the next append needs to ask nothing:
-its one statement moves them on from there, or changes nothing because one of them does not end there any more. A thread
-that uses what is remembered takes it away, so that two threads never go on from the same end.
+As long as no other process writes these partitions, these facts hold, and the next append needs no query: its one
+statement moves the partitions on from these ends, or changes nothing because one of them has another end by now. A
+thread removes the facts that it uses, so that two threads never go on from the same end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strandline.values.heads import State
 
 STATES_MAX: Final = 10_000
 LATER: Final = 16
-"""After somebody else was there, or a key was not as new as it seemed, so many appends ask first."""
+"""How many appends query first after another process has written, or after a key was wrongly taken for new."""
 
 
 class KnownEnd(NamedTuple):
@@ -38,7 +38,7 @@ class KnownEnds:
         self._ahead_us = 0
 
     def pop(self, partitions: Iterable[int]) -> dict[int, KnownEnd]:
-        """Take the last commits of partitions, for the caller alone; nobody else has them until they are left again."""
+        """Remove and return the known ends of partitions. No other thread has them until `store` puts them back."""
         with self._lock:
             return {partition: self._ends.pop(partition) for partition in partitions if partition in self._ends}
 
@@ -50,7 +50,7 @@ class KnownEnds:
         end: PartitionEnd,
         states: Mapping[str, State],
     ) -> None:
-        """Note that a commit moved the partition from `start` to `end`. What was left `before` holds if it was at
+        """Note that a commit moved the partition from `start` to `end`. The states of `before` hold if it ended at
         `start`."""
         known = before.states if before is not None and before.end == start else {}
         if len(known) > STATES_MAX:
@@ -64,7 +64,7 @@ class KnownEnds:
                 self._ends[partition] = KnownEnd(end, known)
 
     def met_others(self, partitions: Iterable[int]) -> None:
-        """Note that somebody else had moved one of the partitions."""
+        """Note that another process had written to one of the partitions."""
         with self._lock:
             self._wary.update(dict.fromkeys(partitions, LATER))
 

@@ -9,8 +9,8 @@ A process that writes its partitions alone needs one round trip (`known_ends.py`
 still holds, a key of which it knows nothing is new, and the one statement that records and commits makes sure of it.
 Any number of processes may write all the same.
 
-Waiting looks at the newest offsets. A bell (`notifications.py`) wakes it; it is rung after a commit and not by it, so
-that commits need not wait in one queue.
+A caller that waits looks at the newest offsets. A bell (`notifications.py`) wakes it; it is rung after a commit and not
+in it, so that commits need not wait in one queue.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ TRIM_CHUNK: Final = 10_000
 TRIES: Final = 5
 TRY_AGAIN_S: Final = 0.01
 CLOCK_FAR_US: Final = 1_000_000
-"""A timestamp that was worked out here may be so far from the server's clock; else the server is asked."""
+"""How far a timestamp that was computed here may be from the server's clock; else the server is asked."""
 READ_ONLY: Final = "25006"
-"""So a server answers whose transactions read unless BEGIN says otherwise; a single statement cannot."""
+"""The state with which a server answers whose transactions are read-only by default: then a BEGIN must say
+otherwise."""
 PACKAGE: Final = "strandline.log"
 _logger: Final = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class PostgresLog:
                 if error.code != "serialization" or not left:
                     raise
                 _logger.info("%s: a commit is tried again: %s", self._database.where, error)
-                time.sleep(TRY_AGAIN_S)  # servers that do not wait for locks say so instead
+                time.sleep(TRY_AGAIN_S)  # servers that do not wait for locks raise a serialization error instead
         raise AssertionError("unreachable")
 
     def _append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
@@ -124,7 +125,7 @@ class PostgresLog:
             ends, now = self._ends(transaction)
             if known and any(ends[partition] != left.end for partition, left in known_ends.items()):
                 transaction.undo()
-                return self._append(drafts)  # what was known no longer holds; it was taken, so all is asked for
+                return self._append(drafts)  # the known ends no longer hold, and were removed, so all is queried
             starts = dict(ends)
             found, damaged = _states(transaction, digests, drafts)
             states = {**known, **found}
@@ -149,9 +150,8 @@ class PostgresLog:
         known: Mapping[str, State],
         known_ends: dict[int, KnownEnd],
     ) -> list[Recorded] | None:
-        """Append from where the partitions were left, in one round trip; None if that cannot be done.
-
-        Keys that are not known are taken for new ones. That holds if the log has no state of theirs.
+        """Append from the known ends, in one round trip; None if that cannot be done. Keys that are not known are taken
+        for new. The statement makes sure that the log has no state of theirs.
         """
         starts = {partition: left.end for partition, left in known_ends.items()}
         ends = dict(starts)
@@ -159,11 +159,11 @@ class PostgresLog:
         clock = self._clock or (lambda: now)
         answers, records, changed = fold_drafts(drafts, known.get, ends, clock, self.rules)
         if not records:
-            return None  # a refusal must rest on what is there, not on what was
+            return None  # a refusal must rest on the present state, not on a remembered one
         # A Mark may ask for a time that is far ahead; what the clock said counts.
         near = (now, OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US)
         offsets, timestamps = zip(*[starts[partition] for partition in sorted(starts)], strict=True)
-        name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first is quicker
+        name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first statement is quicker
         arrays = (*_arrays(records, digests, changed, ends), offsets, timestamps, near)
         new = [digest for key, digest in digests.items() if key not in known]
         try:
@@ -174,7 +174,7 @@ class PostgresLog:
             self._known_ends.met_others(known_ends)
             return None
         if not told.ntuples:
-            if new:  # who asks for their states also sees whether the partitions moved
+            if new:  # the query for their states also shows whether the partitions moved
                 self._known_ends.guessed_wrong()
             else:
                 self._known_ends.met_others(known_ends)
@@ -229,7 +229,7 @@ class PostgresLog:
         raise Corrupt(f"{self._database.where}: the server told no time", code="fold", hint="report this as a bug")
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
-        """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
+        """Put any bytes into a partition, unfolded, as a foreign or broken writer would."""
         transaction = self._begin([partition], [])
         ends, now = self._ends(transaction)
         offset, timestamp = ends[partition]
@@ -245,7 +245,7 @@ class PostgresLog:
 
     def end_appends(self) -> None:
         with self._database.write() as transaction:
-            transaction.execute("resume_appends")  # a constraint that is there already
+            transaction.execute("resume_appends")  # the constraint exists already
             transaction.execute("end_appends")
 
     def resume_appends(self) -> None:
@@ -283,7 +283,7 @@ class PostgresLog:
         records = self._records(partition, after, min(to, after + limit), bytes_max, values)  # offsets have no holes
         if not records or records[0].offset != after + 1:
             newest = min(self._newest_untrimmed(partition, after), to, after + limit)
-            if not records and newest > after:  # it came meanwhile, or was lost
+            if not records and newest > after:  # the record came meanwhile, or was lost
                 records = self._records(partition, after, newest, bytes_max, values)
                 if not records:
                     raise hole(partition, after + 1, newest)
@@ -317,7 +317,7 @@ class PostgresLog:
         if size is not None and size > bytes_max:
             full = True
             if len(rows) > 1:
-                rows.pop()  # the one that was too much
+                rows.pop()  # the one record above the limit
         records: list[Record] = [new_tuple(Record, row[3:]) for row in rows]
         return RecordPage(records, records[-1].offset + 1 if full else max(min(to, newest), after) + 1)
 
@@ -362,7 +362,7 @@ class PostgresLog:
             lambda offset: self._timestamp_at(partition, offset), last_trimmed, min(to, newest), keep_after
         )
         count = 0
-        # In pieces, and the partition's row last, so that appends need not wait long.
+        # Trimmed in pieces, and the partition's row last, so that appends need not wait long.
         for first in range(last_trimmed + 1, last + 1, TRIM_CHUNK):
             final = min(first + TRIM_CHUNK - 1, last)
             with self._database.write() as transaction:
@@ -372,7 +372,7 @@ class PostgresLog:
 
     def _timestamp_at(self, partition: int, offset: int) -> int:
         found = self._database.rows("place_at", (partition, offset))
-        return int(found[0][0]) if found else 0  # somebody else trims
+        return int(found[0][0]) if found else 0  # another process trims
 
     def close(self) -> None:
         self._bell.close()
@@ -399,7 +399,7 @@ def _arrays(
 
 
 def _known(drafts: Sequence[ActionDraft], known_ends: Mapping[int, KnownEnd]) -> dict[str, State]:
-    """Return the states of keys as they were left."""
+    """Return the remembered states of keys."""
     known: dict[str, State] = {}
     for draft in drafts:
         key, left = draft.action.key, known_ends.get(draft.partition)

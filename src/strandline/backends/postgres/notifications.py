@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from strandline.backends.postgres.database import Database
 
 RING_S: Final = 0.05
-"""No more often: who works through appends that keep coming does not wait, so only the first after a pause matters."""
+"""The least interval of rings. A reader that works through a stream of appends does not wait, so only the first ring
+after a pause matters."""
 AGAIN_S: Final = 30.0
-"""After a ring that failed, or when nothing can be heard: for so long nothing is tried."""
+"""How long nothing is tried after a ring that failed, or while nothing can be heard."""
 END_S: Final = 1.0
 Heard = Callable[[bool], None]
 
@@ -69,7 +70,7 @@ class Bell:
             self._closed.set()
             self._wanted.set()
         if self._ringer is not None:
-            self._ringer.join(END_S)  # one that waits for the server ends when that answers
+            self._ringer.join(END_S)  # a thread that waits for the server ends when the server answers
 
     def _start(self) -> None:
         with self._lock:
@@ -102,7 +103,8 @@ class Listener:
         self._ends: tuple[int, int] | None = None
 
     def hear(self, channel: str, heard: Heard) -> None:
-        """Hear a channel from now on. The first call comes when it can be heard: what came before is not told."""
+        """Listen to a channel from now on. The first call of `heard` comes when listening has begun; earlier rings are
+        not reported."""
         with self._lock:
             if self._closed.is_set():
                 return
@@ -115,7 +117,7 @@ class Listener:
             self._thread.start()
 
     def leave(self, channel: str, heard: Heard) -> None:
-        """Tell this one nothing more of the channel."""
+        """Stop calling this `heard` for the channel."""
         with self._lock:
             self._heard[channel].remove(heard)
 
@@ -127,7 +129,7 @@ class Listener:
             self._closed.set()
             ends, self._ends = self._ends, None
             if ends is not None:
-                os.close(ends[1])  # the thread sees the end of it
+                os.close(ends[1])  # the thread notices that the connection ended
         if self._thread is not None:
             self._thread.join(END_S)
         if ends is not None:

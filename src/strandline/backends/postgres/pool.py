@@ -58,7 +58,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._count = 0
         self._closed = False
-        self._lost = False  # a connection was, and none was made since
+        self._lost = False  # a connection was lost, and none was made since
 
     def take(self) -> tuple[Connection, bool]:
         """Return a connection for the caller alone, and whether it was used before."""
@@ -74,7 +74,7 @@ class Pool:
                         hint="call again; use fewer threads",
                     )
             while self._idle:
-                quiet = self._idle[-1].quiet  # who is interrupted in that has not taken it yet
+                quiet = self._idle[-1].quiet  # a caller that is interrupted here has not taken the connection yet
                 connection = self._idle.pop()
                 if quiet:
                     connection.timeout_s = self._timeout_s
@@ -90,7 +90,7 @@ class Pool:
             raise
 
     def give_back(self, connection: Connection) -> None:
-        """Take a connection back. What is not clean is closed."""
+        """Take a connection back. A connection that is in a transaction or broken is closed."""
         if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
             with self._lock:
                 if not self._closed:
@@ -112,7 +112,8 @@ class Pool:
                 connection.close()
 
     def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
-        """Return our error for one of the driver's. After a lost connection the idle ones are not trusted either."""
+        """Return our error for an error of the driver. After a lost connection, idle connections are not trusted
+        either."""
         outcome = outcome_of(error, self.where, doing, secret=self._secret)
         if lost(error):
             self._close_idle()
@@ -131,7 +132,7 @@ class Pool:
             raise closed(self.where)
 
     def close(self) -> None:
-        """Close what is idle, and what is in use when it comes back. Twice is harmless."""
+        """Close idle connections now, and others when they are given back. A second call does nothing."""
         if forks.generation != self._generation:
             return  # the connections are the parent's
         with self._lock:
@@ -152,7 +153,7 @@ class Pool:
         return connection
 
     def _translated_connect(self, error: psycopg.Error) -> StrandlineError | psycopg.Error:
-        # libpq says in words alone why a server let nobody in, or that there is none.
+        # libpq says only in words why a server refused a login, or that there is no server.
         text = str(error)
         if error.sqlstate is None:
             if found := re.search(_FILE, text):
@@ -181,7 +182,7 @@ class Pool:
 
 _FILE: Final = r'(root certificate|certificate|private key) file "(.*?)".*'
 _FILES: Final = {"root certificate": "sslrootcert", "certificate": "sslcert", "private key": "sslkey"}
-"""What libpq calls the files of TLS, and the parameters that name them."""
+"""The names that libpq gives the files of TLS, and the parameters that name these files."""
 _NOT_THERE: Final = [
     (
         "does not support SSL",
@@ -213,7 +214,7 @@ _NOT_THERE: Final = [
 ]
 """What libpq says of a server, what that means, and what to do if it is not to start or find it."""
 _ROOTS: Final = Path("~/.postgresql/root.crt")
-"""Where libpq looks for authorities."""
+"""The file in which libpq looks for certificate authorities."""
 _REFUSED: Final = [
     (
         'password authentication failed for user (".*?")',
@@ -257,7 +258,8 @@ def _arguments(url: Url, settings: Settings) -> dict[str, Any]:
 
 
 def _tls(url: Url) -> dict[str, str]:
-    """Away from this machine TLS with names checked, unless the URL, or the environment that libpq reads, decides."""
+    """Return the TLS parameters: for another machine, TLS with names checked, unless the URL or libpq's environment
+    decides."""
     names = [host.name for host in url.hosts] or url.parameters["host"].split(",")
     here = all(name.startswith(("/", "@")) or is_loopback(name) for name in names)  # a path is that of a socket
     if here or "sslmode" in url.parameters or "PGSSLMODE" in os.environ:

@@ -1,16 +1,17 @@
 """Several statements and their answers in one round trip: libpq's pipeline, without the machinery of a cursor.
 
 An append waits for the server twice, however many statements it has; through cursors the same takes twice the time.
-Either all statements before an error were executed and none after it, or the connection is lost and nobody knows.
+Either all statements before an error were executed and none after it, or the connection is lost and the outcome is
+unknown.
 
-To parse and plan an append takes the server longer than to execute it, and so it is with a look at a key. So statements
-are prepared, where the session that answers is the one that was opened: behind a pooler it may be another one with each
-transaction. Plans rest on how large tables are, so they are made anew every second.
+The server takes longer to parse and plan an append, or a look at a key, than to execute it. So statements are prepared,
+unless there is a pooler: behind a pooler each transaction may reach another session. Plans rest on how large tables
+are, so they are made anew every second.
 
-A process that is stopped must not keep its locks. A server ends a transaction that is idle for too long, and only that:
-no time-out of its counts in the middle of a COPY, or between the messages of one exchange. So within a transaction what
-is sent either leaves this process in one call of the system (`AT_ONCE_BYTES`), or its first message is the large one,
-for which the server waits as one waits for an idle client (`send`).
+A process that is stopped must not keep its locks. A server ends a transaction that is idle for too long, but none of
+its time-outs counts in the middle of a COPY, or between the messages of one exchange. So within a transaction a request
+either leaves this process in one system call (`AT_ONCE_BYTES`), or its first message is the large one, and while the
+server waits for that message, its client counts as idle (`send`).
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from strandline.sql.statements import statement
 
 PLANS_S: Final = 1.0
 AT_ONCE_BYTES: Final = 16_000
-"""So much is sent with one call of the system, also under TLS, whose records have 16 KiB."""
+"""How many bytes one system call sends, also under TLS, whose records have 16 KiB."""
 THEIRS_MAX: Final = 200
-"""So many statements of callers are prepared in a session."""
+"""How many statements of callers are prepared in a session at most."""
 MESSAGE_BYTES: Final = 100
-"""What comes on top of a statement and its parameters."""
+"""The bytes that a message has beside a statement and its parameters."""
 _READ: Final = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
 OTHER_SESSION: Final = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
-"""What was prepared is not in the session that answers, or was there already: a pooler stands in between."""
+"""Errors that show a pooler: the session that answers lacks a prepared statement, or has it already."""
 _DONE: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 
 
@@ -61,7 +62,7 @@ class BinaryStatement(NamedTuple):
     text: bytes
     parameters: Sequence[Binary | None] = ()
     often: bool = True
-    """Worth preparing."""
+    """Whether the statement is worth preparing."""
 
     @property
     def size(self) -> int:
@@ -83,7 +84,8 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         super().__init__(*arguments, **named)
         self._names: dict[bytes, bytes] = {}
         self._theirs: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
-        """Statements that callers send themselves, with the types of their values; some came once and have no name."""
+        """Statements that callers send themselves, with the types of their values. A statement that came only once has
+        no name."""
         self.transformer = Transformer(self)
 
     def wait(self, gen, interval=0.1, timeout=None):  # type: ignore[no-untyped-def]
@@ -105,7 +107,8 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
     @property
     def quiet(self) -> bool:
-        """Return whether the server said nothing since the last answer: what it says unasked is that it ends."""
+        """Return whether the server sent nothing since the last answer. A message without a request says that the
+        session ends."""
         try:
             poll = select.poll()
             poll.register(self.pgconn.socket, _READ)
@@ -114,24 +117,25 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return not poll.poll(0)
 
     def is_direct(self) -> bool:
-        """Return whether the session that answers is the one that was opened: a pooler makes its number up."""
+        """Return whether the session that answers is the one that was opened. A pooler gives a session number of its
+        own."""
         if self._direct is None:
             ask = statement("strandline.backends.postgres", "session").encode()
             try:
                 (answer,) = self._round_trip(lambda pgconn: pgconn.send_query_params(ask, None))
                 self._direct = answer.get_value(0, 0) == b"%d" % self.pgconn.backend_pid
-            except psycopg.ProgrammingError:  # a server that numbers no sessions
+            except psycopg.ProgrammingError:  # a server that does not number its sessions
                 self._direct = False
         return self._direct
 
     def give_up(self) -> None:
         """Ask the server to stop what it does, and close."""
-        with suppress(psycopg.Error):  # a server that cannot be told notices when it answers
+        with suppress(psycopg.Error):  # a server that this request does not reach notices when it answers
             self.cancel_safe(timeout=1.0)
         self.close()
 
     def cut(self) -> None:
-        """End the session from another thread, whatever it does. The thread that uses it gets an error."""
+        """End the session from another thread, whatever the session does. The thread that uses it gets an error."""
         with suppress(psycopg.Error):
             self.cancel_safe(timeout=1.0)
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
@@ -185,14 +189,13 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
     @property
     def has_prepared_theirs(self) -> bool:
-        """Return whether something is prepared that the caller sends itself."""
+        """Return whether any statement of a caller's is prepared."""
         return any(self._theirs.values())
 
     def name_for(self, text: bytes, types: tuple[int, ...], *, at_once: bool) -> tuple[bytes | None, bool]:
-        """Under which name a caller's statement is prepared, and whether that is still to be done (`was_prepared`).
-
-        None: it is not worth it. `at_once`: it is when it comes for the first time. Nothing is prepared here, because a
-        table may be locked, and only the caller's transaction has a time-out for that.
+        """Return the name under which a caller's statement is prepared, and whether it is still to be prepared
+        (`was_prepared`). None: it is not worth preparing. `at_once`: it is worth preparing at its first use. Nothing is
+        prepared here, because a table may be locked, and only the caller's transaction has a time-out for that.
         """
         known = (text, types)
         name = self._theirs.get(known)
@@ -310,13 +313,13 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return answers
 
     def meet_pooler(self) -> None:
-        """Prepare nothing more: there is a pooler in between, though it made up no number."""
+        """Prepare nothing more: there is a pooler in between, although the session's number did not show it."""
         self._direct = False
         self._names.clear()
         self._theirs.clear()
 
     def _lost(self, error: psycopg.OperationalError) -> Lost:
-        """Recognise a broken connection that libpq tells of in words alone."""
+        """Recognise a broken connection that libpq reports only in words."""
         if isinstance(error, Lost):
             return error
         self.close()
@@ -328,7 +331,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         poll = select.poll()
         poll.register(pgconn.socket, _READ)
         if pgconn.flush():
-            # The server may want to be read before it reads on.
+            # The server may need its output read before it reads on.
             poll.modify(pgconn.socket, _READ | select.POLLOUT)
             while pgconn.flush():
                 self._until(poll, deadline)
@@ -358,7 +361,8 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
 
 def name_of(text: bytes) -> bytes:
-    """Return the name under which a statement is prepared. Whatever session it comes to, it stands for nothing else."""
+    """Return the name under which a statement is prepared. In every session the name stands for this statement
+    alone."""
     return b"strandline_" + blake2b(text, digest_size=16).hexdigest().encode()
 
 

@@ -1,8 +1,8 @@
 """The tables of a part in a schema of a database: their steps (`strandline.sql.steps`), and what creation fixed.
 
 Steps are in the folder `sql` of the part's package. One process at a time makes or changes a schema: it holds an
-advisory lock of its transaction, or, on a server without such locks, the row `schema` of table `lock`, which others
-take over when it is 60 s old. All steps may be repeated.
+advisory lock of its transaction, or, on a server without such locks, the row `schema` of table `lock`, which another
+process takes over when it is 60 s old. All steps may be repeated.
 
 Names of tables begin with the part's kind (those of a store with nothing), so that parts may share a schema.
 """
@@ -45,16 +45,16 @@ from strandline.sql.steps import (
 LOCK_OLD_S: Final = 60
 LOCK_WAIT_S: Final = 90.0
 STEP_S: Final = 3600.0
-"""For a step, which may make an index on everything that is there."""
+"""The time-out of a step, which may make an index on all existing rows."""
 DEADLOCKS: Final = 5
 ROLES: Final = ("append", "delete", "pipeline", "project", "read")
-"""What the users of a journal may do (`sql/roles.sql` of each part)."""
+"""The roles of a journal's users (`sql/roles.sql` of each part)."""
 _LOCK_POLL_S: Final = 0.05
 _RACES: Final = (
     psycopg.errors.UniqueViolation,
     psycopg.errors.DuplicateTable,
     psycopg.errors.DuplicateSchema,
-    psycopg.errors.DuplicateObject,  # a table's row type, where another table of its name was made a moment before
+    psycopg.errors.DuplicateObject,  # a row type, of a table that another process has just made
 )
 _TABLE: Final = re.compile(
     r"CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?\{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE
@@ -99,7 +99,7 @@ class PostgresSchema:
         return BinaryStatement(text_, parameters(types, values), often)
 
     def own(self, name: str) -> str:
-        """Return a statement that all parts have, on the tables of this one."""
+        """Return a statement that all parts have, for the tables of this part."""
         return self._text("strandline.sql", name)
 
     def roles(self, prefix: str) -> str:
@@ -197,12 +197,12 @@ def create_with(connection: Connection, schema: PostgresSchema, steps: Sequence[
 
 
 def upgrade(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> list[str]:
-    """Do the steps that are missing; their names."""
+    """Do the missing steps; return their names."""
     for _ in range(DEADLOCKS):
         try:
             return _upgrade(connection, schema, advisory=advisory)
         except psycopg.errors.DeadlockDetected:
-            continue  # with those who go on working; nothing was done
+            continue  # a deadlock with processes that use the tables; nothing was changed
     return _upgrade(connection, schema, advisory=advisory)
 
 
@@ -272,7 +272,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def _schema_lock(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> Iterator[None]:
-    """Make sure of the foundation, and let nobody else change the schema meanwhile."""
+    """Make the tables for locks and steps if they are missing, and lock the schema against other changes."""
     if advisory and _has_advisory_locks(connection, schema):
         with connection.transaction():
             with _timeout(connection, LOCK_WAIT_S):
@@ -318,7 +318,7 @@ def _take_row(connection: Connection, schema: PostgresSchema, holder: str) -> No
 
 
 def _repeat(work: Callable[[], None]) -> None:
-    """Do what several may do at the same time: who loses a race finds it done."""
+    """Repeat a change that several processes may make at the same time: the one that loses the race finds it done."""
     for _ in range(10):
         try:
             work()

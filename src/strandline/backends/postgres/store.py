@@ -1,4 +1,4 @@
-"""A journal store in a PostgreSQL database: how it is opened, and who carries it."""
+"""Opens a journal store in a PostgreSQL database, and has its lease."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class BeatingLeases(SqlLeases):
 
     def _free_row(self) -> LeaseRow:
         if any(not lease.over for lease in self._held) and (holder := self.holder()) is not None:
-            raise lease_held(*holder)  # our own needs no watching
+            raise lease_held(*holder)  # this process's own lease needs no watching
         return wait_until_free(self.row, self._lease_s)
 
     def _beat(self, fence: int) -> bool:

@@ -1,4 +1,4 @@
-"""What `connect` opens: a SQLite file each for log and store."""
+"""The back-end of `sqlite:` URLs: one SQLite file for the log, and one for the store."""
 
 from __future__ import annotations
 

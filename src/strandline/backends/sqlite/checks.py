@@ -1,4 +1,4 @@
-"""What is refused before a file is opened: a library, a place, a clock that would not be safe."""
+"""The checks before a file is opened: they refuse a library, a place or a clock that would not be safe."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Copies of a file in use, and what is done to a file before anybody uses it.
+"""Copies a file that is in use, and changes a file that nobody uses yet.
 
-A copy is of one moment: that of a read transaction, which is open until all pages are copied. Nobody waits for it;
-meanwhile the WAL grows by what others commit.
+A copy shows one moment: that of a read transaction, which is open until all pages are copied. It makes no other process
+wait; meanwhile the WAL grows by what others commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGES: Final = 1024
 
 
 def copy_file(path: Path, part: Part, to: Path, settings: Settings, told: Callable[[int, int], None]) -> int:
-    """Copy all pages of a file into a new one, as they are at one moment; that moment (µs).
+    """Copy all pages of a file into a new one, as they are at one moment; return that moment (µs).
 
     The copy stands alone: it needs no WAL, and can be read from a place that nobody may write.
     """
@@ -44,7 +44,7 @@ def copy_file(path: Path, part: Part, to: Path, settings: Settings, told: Callab
         try:
             source.execute("BEGIN")
             page_bytes = int(source.pragma("page_size"))
-            source.execute(statement(PACKAGE, "look_once")).fetchall()  # from now on it sees one moment
+            source.execute(statement(PACKAGE, "look_once")).fetchall()  # from now on the transaction sees one moment
             moment = now_us()
             with target.backup("main", source, "main") as backup:
                 while not backup.done:
@@ -62,7 +62,7 @@ def copy_file(path: Path, part: Part, to: Path, settings: Settings, told: Callab
 
 @contextmanager
 def reading(path: Path) -> Iterator[apsw.Connection]:
-    """Read a file that nobody writes, such as a copy; nothing is made beside it."""
+    """Read a file that no process writes, such as a copy. No other file is made beside it."""
     try:
         connection = apsw.Connection(
             f"file:{quote(str(path.absolute()))}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -110,12 +110,13 @@ class FilePart:
         return self._connection.execute(self.text(name), values).fetchall()
 
     def fix(self, name: str, value: str) -> None:
-        """Keep another value of what creation fixed."""
+        """Replace the value of a setting that creation fixed."""
         self._connection.execute(self._schema.own("fix_setting"), (name, value))
 
 
 def damage_in(path: Path) -> list[str]:
-    """Return what SQLite finds wrong with pages, indexes and rows of a file that nobody has open. It stays as it is."""
+    """Return what SQLite finds wrong with pages, indexes and rows of a file that nobody has open. It changes
+    nothing."""
     with reading(path) as connection:
         return _damage_in(connection)
 

@@ -4,10 +4,10 @@ What is committed is durable: `synchronous` is FULL unless the caller accepts po
 the file can only be read, until it is opened again. The WAL is written back after commits, and stays under
 `wal_bytes_max` as long as no reader keeps a transaction open.
 
-A file may be removed, or another one put in its place, while it is open: what is committed then goes where no name
-leads to, and the system says nothing. So every transaction makes sure that the names of file and WAL still lead to what
+A file may be removed, or another one put in its place, while it is open: later commits then go into a file without a
+name, and the system reports no error. So every transaction makes sure that the names of file and WAL still lead to what
 was opened ("no"). A commit does so again before it is acknowledged ("unknown": a file that was only moved has it).
-Links are followed once, when it is opened: from then on all is about the file that they led to.
+Symbolic links are followed once, when the file is opened; after that all checks are of the file that they led to.
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ from strandline.sql.steps import Description
 
 IDLE_READERS_MAX = 8
 CACHE_KIB = 16 * 1024
-# Written back when the WAL has grown to this share of wal_bytes_max, with waiting for readers at half of it.
+# The WAL is written back at 1/PASSIVE_SHARE of wal_bytes_max; at 1/WAITING_SHARE the writer also waits for readers.
 PASSIVE_SHARE, WAITING_SHARE = 16, 2
 FOLDER_STILL_NS: Final = 10**8
-"""So old must a folder's last change be: ten times more than file systems and clocks are coarse."""
+"""How old a folder's last change must be, to be trusted: ten times the resolution of file systems and clocks."""
 LOOK_S: Final = 0.5
-"""So often the names of open files are looked at, whatever their folder says."""
+"""How often the names of open files are looked at, whatever their folder says."""
 WAITING_CHECKPOINT_MS = 100
 BUSY_S: Final = 0.001
 """How often the write lock is asked for while another process has it. SQLite itself asks less often the longer it
 waits: processes that commit in a loop would keep it waiting."""
 
 APART: Final[Mapping[str, str]] = {"log": "store", "store": "log"}
-"""What a part has no file in common with: an append never waits for the write lock of the pipeline."""
+"""By part, the part that may not be in the same file, so that an append never waits for the pipeline's write lock."""
 _PAGES_WRITTEN = apsw.SQLITE_DBSTATUS_CACHE_WRITE
 
 
 class _Turns:
-    """Turns of opening a file: one thread at a time; in a forked child none, whichever did in its parent."""
+    """Lets one thread at a time open a file. A forked child starts with no thread in it, whatever its parent was
+    doing."""
 
     def __init__(self) -> None:
         self.opening = Lock()
@@ -103,7 +104,7 @@ def open_database(
     with opening(path):
         if not _has_schema(path, part, settings, vfs):
             if part.kind == "store" and settings.schema == "create":
-                files.check_folder(path)  # also where only its log is to be made first
+                files.check_folder(path)  # also checked where only the log is to be made first
             if not create:
                 raise no_schema(path, part)
             _create(path, part, known, settings, fixed or {}, vfs)
@@ -119,7 +120,7 @@ def open_database(
 
 
 def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> list[str]:
-    """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
+    """Do the steps of the schema that the file lacks; return their names. Only this changes a schema."""
     path = files.real_path(path)
     with opening(path), files.folder_lock(path.parent), _schema_in(path, part, settings) as (connection, known):
         return schema.upgrade(connection, known)
@@ -146,7 +147,7 @@ def _schema_in(path: Path, part: Part, settings: Settings) -> Iterator[tuple[aps
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Refuse a place that is not safe, take turns in this process, and say in our words what cannot be opened."""
+    """Refuse a place that is not safe, let one thread at a time open a file, and translate errors of opening it."""
     check_library()
     check_file_system(path)
     try:
@@ -182,13 +183,13 @@ class Database:
         self._known = known
         self._watches: set[SqliteWatch] = set()
         self.writer = writer
-        """For who holds the write transaction (`begin`)."""
+        """The connection for the thread that holds the write transaction (`begin`)."""
         self.cursor = writer.cursor()
-        """Of the writer: using one again is quicker than making one for every statement."""
+        """The writer's cursor, used again because making one for every statement is slower."""
         self.changed_by_others = True
-        """Inside a write transaction: whether what the last one left behind may have changed.
+        """Inside a write transaction: whether the file may differ from what this process's last transaction left.
 
-        Somebody else wrote the file since, or the last one was undone.
+        It may if another process has written the file since, or if the last transaction was undone.
         """
         self._settings = settings
         self._vfs = vfs
@@ -253,7 +254,7 @@ class Database:
         return time.monotonic() < self._busy_until
 
     def commit(self) -> None:
-        """Make the transaction durable and let go of the lock; on an error it is undone."""
+        """Make the transaction durable and release the lock; on an error undo the transaction."""
         try:
             self.cursor.execute("COMMIT")
             self._written_places.check("unknown")
@@ -272,7 +273,7 @@ class Database:
             self._lock.release()
 
     def rollback(self, *, changed: bool = True) -> None:
-        """Undo the transaction and let go of the lock. `changed`: whether there was anything to undo."""
+        """Undo the transaction and release the lock. `changed`: whether there was anything to undo."""
         try:
             self._undo()
             if not changed:
@@ -290,19 +291,19 @@ class Database:
             self.translated(error, self.writer, "write")
 
     def _checkpoint(self) -> None:
-        """Write the WAL back. The commit before it is done, whatever comes of this."""
+        """Write the WAL back. The commit before it stays, even if this fails."""
         try:
             found, _ = self.writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
             if found >= self._waiting_pages:
                 self._wait_and_checkpoint()
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
-            pass  # the next one does it
+            pass  # the next checkpoint does it
         except apsw.Error as error:
             self.translated(error, self.writer, "write")
-        self.writer.status(_PAGES_WRITTEN, True)  # counts from 0 again
+        self.writer.status(_PAGES_WRITTEN, True)  # the WAL's pages are counted from 0 again
 
     def _wait_and_checkpoint(self) -> None:
-        """Readers were always in the way so far: wait until there is none, so that the WAL starts anew."""
+        """Wait until there is no reader, so that the WAL starts anew: so far readers were always in the way."""
         self.writer.set_busy_timeout(WAITING_CHECKPOINT_MS)
         try:
             self.writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_RESTART)
@@ -337,7 +338,7 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[apsw.Connection]:
-        """Lend a connection to read with. Fetch all that you ask for."""
+        """Lend a connection for reading. The caller fetches all rows of each statement."""
         self.check()
         connection = self._reader()
         try:
@@ -410,7 +411,7 @@ class Database:
         try:
             place.check()
         except Unavailable:
-            self._check_open()  # closed meanwhile, which removes the WAL
+            self._check_open()  # the database was closed meanwhile, which removes the WAL
             raise
 
     def _check_open(self) -> None:
@@ -420,7 +421,7 @@ class Database:
             raise closed(self.path)
 
     def check_writable(self) -> None:
-        """Refuse to write after an I/O error: what reached the disk is known only after opening it again."""
+        """Refuse to write after an I/O error: what reached the disk is known only after the file is opened again."""
         if self._failed is not None:
             raise Unavailable(
                 f"{self.path} failed before: {self._failed.message}",
@@ -434,7 +435,7 @@ class Database:
         return [self.writer, *self._idle]
 
     def close(self) -> None:
-        """Close all connections. Twice is harmless. One that hangs in a commit is left as it is."""
+        """Close all connections, except one that hangs in a commit. A second call does nothing."""
         if self._closed or forks.generation != self._generation:
             return
         if not self._lock.acquire(timeout=self._settings.append_timeout_s):
@@ -449,7 +450,7 @@ class Database:
             # What is committed is in the WAL, whether or not it can be written back now.
             with suppress(apsw.Error):
                 self.writer.close(True)
-            while self._idle:  # taken from there: who reads has taken his, and closes it himself
+            while self._idle:  # a thread that reads has taken its own, and closes it
                 with suppress(apsw.Error, IndexError):
                     self._idle.pop().close(True)
             self._read_places.close()
@@ -459,7 +460,7 @@ class Database:
             self._lock.release()
 
     def translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing) -> Exception:
-        """Return our error for one of the library's; after an I/O error of a write nothing more is written."""
+        """Return our error for an error of the library. After an I/O error of a write nothing more is written."""
         outcome = outcome_of(error, self.path, doing, connection)
         if kills(error, outcome):
             self._failed = outcome
@@ -473,7 +474,7 @@ class _OpenedPath:
         self._name, self._device, self._number = name, device, number
 
     def check(self, applied: Applied = "no") -> None:
-        """Raise `Unavailable.away` if the name leads nowhere by now, or to another file."""
+        """Raise `Unavailable.away` if the name now leads nowhere, or to another file."""
         try:
             found = os.stat(self._name)  # noqa: PTH116 - at every call: a Path would take as long again
         except OSError as error:
@@ -483,12 +484,12 @@ class _OpenedPath:
 
 
 class _Folder:
-    """Files that stand in one folder. While nothing in it was made, removed or renamed, neither were they.
+    """The open files of one folder. While nothing in the folder was made, removed or renamed, these were not either.
 
-    The time of its last change, which nobody can set back, tells that, and that the folder itself was not renamed. A
-    handle tells it in a tenth of the time that a look at a name takes. It does not tell what came so soon after another
-    change that both have the same time, so it is trusted when it is old; nor that a folder further up was renamed, so
-    the names are looked at now and then.
+    The time of the folder's last change (ctime), which no program can set back, shows this, and that the folder itself
+    was not renamed. Reading it through a handle takes a tenth of the time of looking a name up. Two changes in quick
+    succession can have the same time, so the time is trusted only when it is old. A rename of a folder further up does
+    not show, so the names are looked at now and then.
     """
 
     def __init__(self, path: Path, *places: _OpenedPath) -> None:
@@ -504,7 +505,7 @@ class _Folder:
         try:
             changed = os.fstat(self._handle).st_ctime_ns
         except OSError:
-            changed = -1  # closed meanwhile: the files tell it in their names
+            changed = -1  # closed meanwhile: the check of each file's name tells why
         now = time.monotonic()
         if changed == self._trusted and now - self._looked < LOOK_S:
             return
@@ -561,7 +562,7 @@ def _create(
             for name, value in part.pragmas.items():
                 connection.pragma(name, value)
             if part.pragmas and path.stat().st_size:
-                connection.execute("VACUUM")  # other parts were there first
+                connection.execute("VACUUM")  # other parts were in the file first
             connection.pragma("application_id", APPLICATION_ID)
             _prepare(connection, path, settings)
             schema.create(connection, known, fixed)
@@ -582,14 +583,15 @@ def open_for_one(path: Path, settings: Settings, vfs: str | None = None) -> apsw
 
 
 def _prepare(connection: apsw.Connection, path: Path, settings: Settings) -> None:
-    """Set what durability rests on, and read it back: `Unsupported.sqlite_pragma` if it is not so."""
+    """Set the pragmas on which durability rests, and read them back: `Unsupported.sqlite_pragma` if one is not as
+    set."""
     set_pragma(connection, path, "journal_mode", "wal", "wal")
     if settings.accept_power_loss:
         set_pragma(connection, path, "synchronous", "normal", 1)
     else:
         set_pragma(connection, path, "synchronous", "full", 2)
     set_pragma(connection, path, "mmap_size", 0, 0)
-    set_pragma(connection, path, "secure_delete", 1, 1)  # what was purged must not stay in free pages
+    set_pragma(connection, path, "secure_delete", 1, 1)  # purged data must not stay in free pages
     set_pragma(connection, path, "journal_size_limit", settings.wal_bytes_max // WAITING_SHARE, None)
     set_pragma(connection, path, "cache_size", -CACHE_KIB, None)
     connection.wal_autocheckpoint(0)

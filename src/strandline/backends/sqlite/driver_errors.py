@@ -33,14 +33,14 @@ _BUSY = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError, apsw.InterruptErr
 _AWAY = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
 _CLOSED = (apsw.ConnectionClosedError, apsw.CursorClosedError)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# A sync that fails for want of space is still a sync that failed: nobody knows what reached the disk.
+# After a sync that failed for lack of space it is unknown, too, what reached the disk.
 _WRITES = {apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP, apsw.SQLITE_IOERR_TRUNCATE}
 
 
 def outcome_of(
     error: apsw.Error, path: object, doing: Doing, connection: apsw.Connection | None = None
 ) -> StrandlineError | None:
-    """Return our error for one of the library's; None for those that only a bug can cause."""
+    """Return our error for an error of the library; None for one that only a bug can cause."""
     if isinstance(error, _CLOSED):
         return closed(path)
     errno_ = 0 if connection is None else connection.system_errno

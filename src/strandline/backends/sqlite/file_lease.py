@@ -16,7 +16,7 @@ from pathlib import Path
 from strandline.errors import unusable
 from strandline.store.refusals import check_fence
 
-# A question for the holder has the lock for a moment; a process that wants to have it waits that long.
+# A process that asks for the holder takes the lock for a moment; a process that wants the lease waits that long.
 _PATIENCE_S = 0.2
 
 
@@ -26,14 +26,14 @@ def lock_path(store: Path) -> Path:
 
 
 class FileLock:
-    """An exclusive lock on a file; its text names the holder."""
+    """An exclusive lock on a file; the text in the file names the holder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle: int | None = None
 
     def take(self) -> bool:
-        """Return whether it is ours now."""
+        """Try to take the lock; return whether this object has it now."""
         handle = self._open()
         deadline = time.monotonic() + _PATIENCE_S
         while not _locked(handle, fcntl.LOCK_EX):
@@ -46,7 +46,7 @@ class FileLock:
         return True
 
     def taken(self) -> bool:
-        """Return whether anybody holds it."""
+        """Return whether any process holds the lock."""
         handle = self._open()
         try:
             return not _locked(handle, fcntl.LOCK_SH)
@@ -54,19 +54,19 @@ class FileLock:
             os.close(handle)
 
     def name(self, holder: str) -> None:
-        """Write who holds it."""
+        """Write the holder's name into the file."""
         if self._handle is not None:
             os.ftruncate(self._handle, 0)
             os.pwrite(self._handle, f"{holder}\n".encode(), 0)
 
     def free(self) -> None:
-        """Let go. Twice is harmless."""
+        """Release the lock. A second call does nothing."""
         if self._handle is not None:
             self.name("")
             self.drop()
 
     def drop(self) -> None:
-        """Close the file without a word: in a forked child the lock stays its parent's."""
+        """Close the file in a forked child, and leave the lock to the parent."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -93,7 +93,7 @@ class FileLease:
         check_fence(self._in_force(), self.fence)
 
     def release(self) -> None:
-        """Give it back; the lock last."""
+        """Give the lease back; the lock is released last."""
         if self._released:
             return
         self._released = True

@@ -1,8 +1,8 @@
-"""Files that are open here: their place, their modes, and who else may not touch them.
+"""The SQLite files that this process has open: where they are, their modes, and which libraries may not open them.
 
-POSIX locks belong to a process and an inode: any other code of this process that opens and closes the same file drops
-ours, and with them acknowledged commits. So nothing here ever opens a database file but the one SQLite library, and the
-standard `sqlite3` module (another library) is refused on files that are open.
+POSIX locks belong to a process and an inode: if any other code of this process opens and closes the same file, our
+locks are dropped, and acknowledged commits may be lost. So nothing here ever opens a database file but the one SQLite
+library, and the standard `sqlite3` module (another library) is refused on files that are open.
 """
 
 from __future__ import annotations
@@ -67,13 +67,12 @@ def real_path(path: Path | str) -> Path:
 
 
 def prepare_folder(path: Path) -> None:
-    """Make the folder of a database file, for its owner alone; its parent must be there.
-
-    Its name is durable then: also if another process has made it a moment ago, and not synced it yet.
+    """Make the folder of a database file, for its owner alone, in a parent that exists. The folder's name is durable
+    after that, even if another process has just made it and not synced it yet.
     """
     folder = path.parent
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)  # first of all: who looks before may find what another one makes then
+        folder.mkdir(mode=0o700, exist_ok=True)  # before any look: another process may make it then
         _sync(folder.parent)
     except FileExistsError:
         raise invalid(
@@ -91,7 +90,7 @@ def prepare_folder(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder durable; nothing can be done in one that this user may not read."""
+    """Make the names in a folder durable, unless this user may not read the folder."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
@@ -107,7 +106,7 @@ def check_folder(path: Path) -> None:
     if path.exists() or not path.parent.is_dir():
         return
     try:
-        with TemporaryFile(dir=path.parent):  # it has no name there
+        with TemporaryFile(dir=path.parent):  # the file has no name in the folder
             return
     except OSError as error:
         raise unusable(path, error.strerror) from None
@@ -123,7 +122,7 @@ def create_file(path: Path) -> None:
 
 
 def moved(name: str, why: object, applied: Applied) -> Unavailable:
-    """Return the error for a file that its name does not lead to any more, while it is open here."""
+    """Return the error for an open file to which its name no longer leads."""
     return Unavailable(
         f"{name} was removed or replaced while it was open here: {why}",
         code="away",
@@ -179,7 +178,7 @@ class OpenFiles:
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def add(self, path: Path, owner: HasConnections, *, refuse_foreign: bool = False) -> tuple[int, int]:
-        """Refuse another library on this file from now on; return the number to `remove` it by.
+        """Refuse other libraries on this file from now on; return the number for `remove`.
 
         `refuse_foreign`: `Unsupported.second_library` if this process has it open already through another library. The
         lock is held meanwhile, so that a file which another thread opens right now is not taken for such a one.
@@ -232,7 +231,7 @@ class OpenFiles:
             raise _second_library(name)
 
     def _leave_to_parent(self) -> None:
-        """Never close the parent's connections in a forked child, not even when the child ends."""
+        """Keep a forked child from ever closing the parent's connections, even when the child ends."""
         self._lock = Lock()
         for owner in list(self._owners):
             for connection in owner.connections():
@@ -243,7 +242,7 @@ class OpenFiles:
 
 
 def _open_in_library() -> set[tuple[int, int]]:
-    """Files that any code of this process has open through the library here."""
+    """Return the files that any code of this process has open through the SQLite library of this package."""
     found = set()
     for connection in apsw.connections():
         with suppress(OSError, apsw.Error):
@@ -264,6 +263,6 @@ OPEN_FILES = OpenFiles()
 
 
 def inode_of(path: Path | str) -> tuple[int, int]:
-    """Return the numbers that tell a file from every other one, whatever its name."""
+    """Return the numbers (device, inode) that identify a file, whatever its name."""
     found = os.stat(path)  # noqa: PTH116
     return found.st_dev, found.st_ino

@@ -4,9 +4,9 @@ An append is one transaction: it folds each draft on the head of its key, number
 returns. Several processes may write one file; they take turns by SQLite's write lock. Offsets of a partition run from 0
 without holes; refused and duplicate appends take none.
 
-What a commit costs decides how fast everything is. So actions of all partitions stand in one table that grows at its
-end, heads with them, and where to find those of a partition is noted later, many at a time. Each statement of a commit
-lets other threads have the interpreter: there are few, whatever the number of drafts.
+The cost of a commit decides the speed of the log. So one table that grows at its end has the actions of all partitions,
+with the heads, and the places of each partition's actions are noted later, many at a time. Each statement of a commit
+lets other threads have the interpreter, so a commit has few statements, whatever the number of drafts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ UNPLACED_MAX = 128
 TRIM_CHUNK = 10_000
 TAIL_VERIFIED = 64
 HEAD_AT = 8
-"""Where the head stands in the row of an action."""
+"""The index of the head's first column in the row of an action."""
 
 PART = Part("log", "strandline.log")
 
@@ -127,7 +127,7 @@ class SqliteLog:
             if self._heads.damaged:
                 self._heads.learn(known_states(drafts, self._heads.damaged))
             answers, rows_, changed = self._fold(drafts)
-            # A refusal, or a change of nothing, says nothing of whether a key is new.
+            # A refused action, or one without effect, does not show whether a key is new.
             if guessed and not changed.keys() >= set(guessed):
                 raise WrongGuess
             if rows_:
@@ -148,7 +148,7 @@ class SqliteLog:
         return answers, True
 
     def _catch_up(self, on: On) -> None:
-        """Forget what was known of heads; learn where each partition ends."""
+        """Forget the remembered heads, and read where each partition ends."""
         self._heads.forget()
         self._ends = [(newest, timestamp) for _, newest, timestamp in self._bounds(on)]
         ((last_seq, self._placed),) = rows(on, "last_seq")
@@ -157,9 +157,9 @@ class SqliteLog:
     def _fold(self, drafts: Sequence[ActionDraft]) -> tuple[list[Recorded], list[list[Any]], dict[str, Latest]]:
         """Return answers, rows to insert, and the keys that changed, each with the last action that did it.
 
-        That one's row has the key's head: of those before it in the same commit nobody asks for theirs.
-
-        The same as `log.folding`, and rows at once: by way of records a commit of 128 takes a third longer.
+        Only the row of that last action has the key's head, since heads of earlier actions in the same commit are never
+        read. It does the same as `log.folding`, but makes rows directly: through records a commit of 128 takes a third
+        longer.
         """
         known, ends, clock, rules, seq = self._heads.known, self._ends, self._clock, self.rules, self._seq
         damaged = self._heads.damaged
@@ -207,14 +207,14 @@ class SqliteLog:
         return answers, rows_, latest
 
     def _place_actions(self) -> None:
-        """Note where the actions are that have no place yet."""
+        """Write the places of actions that have none yet."""
         cursor = self._database.cursor
         cursor.execute(sql("place_actions"))
         cursor.execute(sql("put_placed"), (self._seq,))
         self._placed = self._seq
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
-        """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
+        """Put any bytes into a partition, unfolded, as a foreign or broken writer would."""
         with self._database.write() as transaction:
             connection = transaction.raw
             self._catch_up(connection)
@@ -354,14 +354,14 @@ class SqliteLog:
 
             last = last_older(timestamp_at, last_trimmed, min(to, newest), keep_after)
         count = 0
-        # In pieces, so that appends need not wait long.
+        # Trimmed in pieces, so that appends need not wait long.
         for first in range(last_trimmed + 1, last + 1, TRIM_CHUNK):
             final = min(first + TRIM_CHUNK - 1, last)
             with self._database.write() as transaction:
                 connection = transaction.raw
                 timestamp = connection.execute(sql("place_at"), (partition, final)).get
                 if timestamp is None:
-                    break  # somebody else trims
+                    break  # another process trims
                 self._heads.leave(connection, partition, final)
                 connection.execute(sql("put_trimmed"), (partition, final, timestamp))
                 connection.execute(sql("trim_actions"), {"partition": partition, "to": final})
@@ -373,7 +373,7 @@ class SqliteLog:
         self._database.close()
 
     def _verify_tail(self) -> None:
-        """Raise `Corrupt.fold` if a head is behind the last records: what a commit wrote is then not all there."""
+        """Raise `Corrupt.fold` if a head is behind the last records: then part of a commit is missing."""
         with self._database.connection() as connection:
             behind = rows(connection, "tail", (TAIL_VERIFIED,))
         for partition, offset, key in behind:
@@ -395,7 +395,7 @@ def _bound(on: On, partition: int) -> tuple[int, int]:
 def _fetch(
     connection: apsw.Connection, bindings: dict[str, Any], limit: int, bytes_max: int | None
 ) -> tuple[list[Record], bool]:
-    """Return records, and whether these are all that there are. The connection sees one moment."""
+    """Return records, and whether there are no more. The connection sees one moment."""
     records: list[Record] = []
     size = 0
     for name in ("read_placed", "read_unplaced"):

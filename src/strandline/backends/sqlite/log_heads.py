@@ -21,9 +21,9 @@ Plain heads, all in one table, take new keys at 0.41 of the speed (processor tim
 a commit, and 10,000 keys again at 0.61: their rows are ten times as wide, so that a commit touches as many pages as it
 has keys. With one key in a commit both cost the same.
 
-Heads that were used are kept in memory, as long as nobody else writes the file. Where key after key was new, the next
-ones are taken for new, too, and not looked up: adding their rows fails if they are not. That makes 1.05 to 1.14 times
-as many appends of new keys in the same processor time.
+Heads that were used are kept in memory, as long as nobody else writes the file. After many keys in a row that were new,
+the next unknown keys are taken for new, too, and not looked up: inserting their rows fails if they are not. That makes
+1.05 to 1.14 times as many appends of new keys in the same processor time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from strandline.values.keys import key_digest
 CACHED_MAX = 20_000
 NEW_TO_GUESS = 64
 ROWS_A_STATEMENT = 64
-REPLACED_A_STATEMENT = 16  # more pages than these rows have would spill the statement's own journal into a file
+REPLACED_A_STATEMENT = 16  # with more rows, the statement would spill its own journal into a file
 
 NEW, LATEST, EMPTY, CROWDED = range(4)
 """What a key's row in `latest` says: the rows of the table above."""
@@ -84,7 +84,8 @@ class SqliteHeads:
     """States by key. Only the thread that holds the write transaction may use it."""
 
     def __init__(self, *, follows: bool = False) -> None:
-        """`follows`: keys of which table `latest` has nothing may be in table `head`, from the log before."""
+        """`follows`: keys without a row in table `latest` may be in table `head`, from the log that this one
+        follows."""
         self._follows = follows
         self.known: dict[str, RememberedHead] = {}
         self.damaged: set[str] = set()
@@ -97,7 +98,7 @@ class SqliteHeads:
         self.damaged.clear()
 
     def know(self, on: On, keys: Iterable[str | None]) -> list[str]:
-        """Bring the states of these keys into memory; those that were only guessed to be new."""
+        """Bring the states of these keys into memory; return the keys that were only guessed to be new."""
         known = self.known
         if len(known) > CACHED_MAX:
             self.forget()
@@ -120,7 +121,7 @@ class SqliteHeads:
         self.damaged -= states.keys()
 
     def stop_guessing(self) -> None:
-        """Guess no more until key after key was new again."""
+        """Stop guessing that keys are new, until many keys in a row were new again."""
         self._new_in_a_row = 0
 
     def _load(self, on: On, keys: Sequence[str]) -> None:
@@ -141,7 +142,7 @@ class SqliteHeads:
             elif owner is not None and key_hash(owner) == hash_:
                 others[hash_] = CROWDED
             else:
-                others[hash_] = LATEST  # it leads nowhere, or to a key that it does not belong to
+                others[hash_] = LATEST  # the row leads nowhere, or to an action of another key
         rest = [key for key in keys if known[key].row == NEW and known[key].hash in others]
         for key in rest:
             known[key].row = others[known[key].hash]
@@ -231,7 +232,7 @@ def _head_row(key: str, state: Head | EndedLife) -> tuple[bytes, str, int]:
 
 
 def row_text(head: Head) -> str:
-    """Return a head as its action's row has it: without what the row tells anyway."""
+    """Return a head as the row of its action has it: without what other columns of the row say."""
     (seq_nr, delete_to, life, _, offset, created, _, expire_after_us, expire_at, segment_size, archive_to, prev,
      removed_to, given, generated) = head  # fmt: skip
     if not given and generated is not None and generated.offset == offset and expire_after_us is expire_at is None:
@@ -248,7 +249,8 @@ def row_text(head: Head) -> str:
 
 
 def row_digest(key: str, text: str, place: Sequence[int], first: int | None, last: int | None) -> int:
-    """Return the digest of the head that an action's row has. The header is not in it: that has its own."""
+    """Return the digest of the head that an action's row has. It does not cover the header, which has its own
+    checksum."""
     partition, offset, timestamp = place
     return state_digest(key, text, f"({partition}, {offset}, {timestamp}, {first}, {last})")
 
@@ -275,7 +277,7 @@ def _head_in(key: str, digest: int | None, row: Sequence[Any]) -> Head:
 
 
 def _appended(key: str, partition: int, offset: int, first: int, last: int, header: bytes | None) -> Append | None:
-    """Return the append that a head comes from; what is left of it, if its header cannot be read."""
+    """Return the append that a head comes from; the salvaged append if its header cannot be read."""
     with suppress(BadHeader):
         action = decode_header(header)
         if isinstance(action, Append) and action.key == key:

@@ -25,7 +25,7 @@ from strandline.sql.steps import (
 )
 
 APPLICATION_ID = 0x5374724C
-"""Of every file of ours, whatever parts are in it."""
+"""The application id in the header of every file that this library makes, whatever parts are in it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,7 +47,7 @@ class SqliteSchema:
         return statement(self.part.package, name, "sqlite", self.part.declared)
 
     def own(self, name: str) -> str:
-        """Return a statement that all parts have, on the tables of this one."""
+        """Return a statement that all parts have, for the tables of this part."""
         text = self._texts.get(name)
         if text is None:
             text = self._texts[name] = statement("strandline.sql", name, "sqlite").replace("{prefix}", self.part.prefix)
@@ -93,7 +93,7 @@ def create(connection: apsw.Connection, schema: SqliteSchema, fixed: Mapping[str
 
 
 def upgrade(connection: apsw.Connection, schema: SqliteSchema) -> list[str]:
-    """Do the steps that are missing, each in a transaction of its own; their names. The caller holds the lock."""
+    """Do the missing steps, each in a transaction of its own; return their names. The caller holds the lock."""
     missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
     for step in missing:
         connection.execute("BEGIN IMMEDIATE")
@@ -105,7 +105,7 @@ def upgrade(connection: apsw.Connection, schema: SqliteSchema) -> list[str]:
 
 def check(connection: apsw.Connection, schema: SqliteSchema) -> None:
     """Raise `SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
-    connection.execute("BEGIN")  # one moment: others make tables of a set meanwhile
+    connection.execute("BEGIN")  # read in one transaction, because other processes may make tables of a set meanwhile
     try:
         found, done = _columns(connection, schema), _done(connection, schema)
         made = []

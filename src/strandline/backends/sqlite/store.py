@@ -1,4 +1,4 @@
-"""A journal store in a SQLite file: how it is opened, and who carries it."""
+"""Opens a journal store in a SQLite file, and has its lease."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strandline.store.refusals import lease_held
 from strandline.store.sql_store import RaiseFence, SqlLeases, SqlStore, part_of
 from strandline.store.views import View
 
-# A process that has taken the lock writes its name within a moment; a question for the holder waits that long for it.
+# How long a process that asks for the holder waits for the name, which the holder writes just after taking the lock.
 _NAMELESS_S: Final = 0.5
 
 

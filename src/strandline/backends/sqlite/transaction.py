@@ -1,4 +1,4 @@
-"""A transaction in a SQLite file, ours or the caller's, and who watches the file for commits."""
+"""A transaction in a SQLite file, of this library or of the caller, and a watch for commits to the file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _json(values: list[Any]) -> str:
 
 @contextmanager
 def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[apsw.Cursor]:
-    """Open a savepoint in the caller's transaction, with a cursor, whatever the caller makes of rows and statements."""
+    """Open a savepoint in the caller's transaction, with a cursor without the caller's row and statement hooks."""
     connection = _connection_of(tx)
     if connection is None:
         raise tx_unknown(tx, "an apsw connection or cursor")
@@ -107,7 +107,7 @@ def _connection_of(tx: object) -> apsw.Connection | None:
 
 
 class SqliteWatch(ClosedAtEnd):
-    """Looks for commits of anybody (`sql.api.Watch`), with a connection of its own.
+    """Watches a file for commits of any process (`sql.api.Watch`), with a connection of its own.
 
     For one thread at a time; another one may close it.
     """
@@ -141,7 +141,7 @@ class SqliteWatch(ClosedAtEnd):
             return int(self._connection.pragma("data_version"))  # `data_version()` alone does not look at the file
 
     def wake(self) -> None:
-        """Look now: this process has committed, or closes."""
+        """Make the watch look now, because this process has committed, or closes."""
         self._woken.set()
 
     def close(self) -> None:
