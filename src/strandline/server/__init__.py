@@ -1,10 +1,11 @@
-"""The HTTP server: the calls of the journal, of its queries and of what stands on it, for other languages and people.
+"""The HTTP server: the calls of the journal, its queries, groups, projections and work journals, for other languages
+and people.
 
     app.mount("/strandline", strandline.server.app(s))     in an ASGI application of yours
     strandline serve --url sqlite:orders                   by itself, on loopback
 
-Routes are data (`routes.HttpRoute`); the table that finds them and the OpenAPI document are both made of the same list.
-A part of this package that adds routes has a function `routes()`; `parts` lists them.
+Routes are data (`routes.HttpRoute`): the table that finds them and the OpenAPI document are made from the same list.
+Each module that adds routes has a function `routes()`; `parts` lists these modules.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def app(
     limits: Mapping[str, Any] | HttpLimits | None = None,
     show_payloads: bool = False,
 ) -> ServerApp:
-    """Return an ASGI application that serves an open connection; it stays the caller's to close.
+    """Return an ASGI application that serves an open connection; the caller still has to close the connection.
 
-    `tokens`: the file of tokens; left out, beside a log that is a file. Where there is none yet, one is made, and an
-    admin token in `admin-token` beside it. `hosts`: names by which clients may call this server, in their `Host`; left
-    out, those of loopback. `groups`: what `s.groups(…, named=…)` returned, or several by the names of their streams.
+    `tokens`: the file of tokens, by default beside the log's file. If it does not exist, it is made, with an admin
+    token in `admin-token` beside it. `hosts`: names by which clients may call this server, in their `Host`; left out,
+    those of loopback. `groups`: what `s.groups(…, named=…)` returned, or several by the names of their streams.
     `limits`: by the names of `strandline.server.limits.HttpLimits`. `show_payloads`: whether the console shows
     payloads, rows and data without being asked to.
     """

@@ -1,10 +1,10 @@
-"""Admin acts: what operators do, recorded as events of the journal itself.
+"""Admin acts: the acts of operators, recorded as events of the journal itself.
 
     admin_act|2026-11-18    AdminActAsked  {"act": id, "who": …, "why": …, "what": …, "on": …, "before": …}
                             AdminActEnded  {"act": id, "after": …} or {"act": id, "error": {"title": …, "code": …, …}}
 
-An act is asked for before it is done, and nothing is done that could not be recorded. An act without its end is one
-whose process ended meanwhile: whether it took effect, what it was done to tells. The time of an event says when.
+An act is recorded before it is done, and an act that cannot be recorded is not done. If an act has no end, its process
+ended meanwhile: only the object of the act shows whether it took effect. The event's timestamp is the time of the act.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AdminActs:
         self._journal, self._clock = journal, clock
 
     def asked(self, *, who: str, why: str, what: str, on: str, before: Any = None) -> str:
-        """Record that somebody is about to do something, and return the act's id."""
+        """Record that an operator is about to act, and return the act's id."""
         if len(why) > WHY_MAX or "\0" in why:
             raise invalid("option", "why", "too long", allowed=f"up to {WHY_MAX} characters", got=why)
         act = secrets.token_hex(8)
@@ -48,7 +48,7 @@ class AdminActs:
         return act
 
     def ended(self, act: str, *, after: Any = None, error: BaseException | None = None) -> None:
-        """Record what became of an act."""
+        """Record the result of an act."""
         if error is None:
             self._append(ENDED, {"act": act, "after": json_form(after)})
         elif isinstance(error, StrandlineError):
@@ -70,9 +70,8 @@ class AdminActs:
         on: str,
         look: Callable[[], Any] = lambda: None,
     ) -> Any:
-        """Do something with a record of it, and return what it returned. `look` tells how it stands before and after.
-
-        What was done and could not be recorded afterwards raises the error with `applied` "unknown".
+        """Call `do` with a record of the act, and return its answer. `look` returns the state of the object before and
+        after. If the end of the act cannot be recorded, the error is raised with `applied` "unknown".
         """
         act = self.asked(who=who, why=why, what=what, on=on, before=_looked(look))
         try:
@@ -92,9 +91,8 @@ class AdminActs:
 
 
 def _looked(look: Callable[[], Any]) -> Any:
-    """Return how things stand, or why that cannot be told, which keeps no operator from acting.
-
-    What is not there, or was named wrongly, is refused at once: nobody can act on it.
+    """Return the state of the object, or the error of looking: an error must not keep an operator from acting.
+    `NotFound` and `InvalidInput` are raised: there is no object to act on.
     """
     try:
         return look()

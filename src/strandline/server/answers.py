@@ -37,7 +37,9 @@ def encoded(value: Any) -> bytes:
 
 
 def problem_of(error: Exception, request_id: str) -> dict[str, Any]:
-    """Return what a client is told of an error: never a traceback, and of a bug nothing but that it is one."""
+    """Return the problem document of an error: never with a traceback, and for a bug only with the
+    fact that it is one.
+    """
     if isinstance(error, FrameError):
         told: dict[str, Any] = {"title": "Refused", "code": error.code, "status": error.status, "detail": error.detail}
         told |= {"hint": error.hint, "applied": error.applied, "retryable": error.retryable, "facts": error.facts}
@@ -64,7 +66,7 @@ def problem_response(error: Exception, request_id: str) -> Response:
 
 
 def _finite(value: Any) -> Any:
-    """Return a value that JSON can carry: a number that is not finite becomes text."""
+    """Return a value that JSON can hold: a number that is not finite becomes text."""
     if isinstance(value, dict):
         return {name: _finite(member) for name, member in value.items()}
     if isinstance(value, list):

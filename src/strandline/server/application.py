@@ -3,7 +3,7 @@
     Host ─▶ Origin ─▶ path, method ─▶ token or session ─▶ rate ─▶ scope ─▶ CSRF ─▶ body ─▶ handler
      421      403      404, 405         401                429     403      403     4xx     2xx, 4xx, 503
 
-Nothing of a body is read before its sender is known. A bug is answered with 500 and a request id, and logged with it.
+No byte of a body is read before its sender is known. A bug is answered with 500 and a request id, and logged with it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class ServerApp:
         self.groups = dict(groups)
         """Streams of event groups that HTTP may submit to, by their names."""
         self.looked_at_groups: dict[str, Groups] = {}
-        """Streams that nothing is registered for, to look at."""
+        """Streams without registered groups, opened to look at."""
         self.work_journals: dict[str, WatchedWork] = {}
-        """Those that were asked for; they are closed with the connection."""
+        """The work journals that requests have named; they are closed with the connection."""
         self.show_payloads = show_payloads
         """Whether the console shows payloads without being asked to."""
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="strandline-http")
@@ -80,9 +80,9 @@ class ServerApp:
         self.meter = RequestMeter(limits)
         self.watch = StrandlineWatch(s, self.threads)
         self.ending = ExitStack()
-        """What ends with it, at `close` or at the end of its lifespan: parts put there what they have opened."""
+        """The objects that parts have opened; they are closed at `close` or at the end of the lifespan."""
         self.stopping = asyncio.Event()
-        """Set when the server is to end: streams that are open end then."""
+        """Set when the server is to end: open streams end then."""
         self._hosts = frozenset(host.lower() for host in hosts)
         self.bodies = BodyReader(limits.body_bytes_max or s.settings.append_bytes_max * 3 // 2, limits)
 
@@ -108,11 +108,11 @@ class ServerApp:
                 return
 
     def stop(self) -> None:
-        """Let the streams that are open come to their end."""
+        """End the open streams."""
         self.stopping.set()
 
     def close(self) -> None:
-        """Let go of the threads; the connection stays open. Twice is harmless."""
+        """End the threads; the connection stays open. Twice is harmless."""
         self.ending.close()
         self.threads.shutdown(wait=False)
 
@@ -150,7 +150,7 @@ class ServerApp:
         try:
             route, values = self.table.find(request.method, segments_of(request.scope))
         except FrameError:
-            self._caller(request)  # who may ask nothing does not learn what there is to ask
+            self._caller(request)  # a sender without a valid token does not learn which paths exist
             raise
         request.state.route = route
         call = HttpCall(self, request, route, None)
@@ -175,7 +175,7 @@ class ServerApp:
         return answer if isinstance(answer, Response) else json_response(answer)
 
     def _check_sender(self, request: HttpRequest) -> None:
-        """Refuse what a browser was led here with: a foreign name for this machine, a page from elsewhere."""
+        """Refuse requests that another site makes a browser send: under a foreign host name, or from a foreign page."""
         most = self.limits.header_bytes_max
         if sum(len(name) + len(value) + 4 for name, value in request.scope["headers"]) > most:
             detail = f"the headers are longer than {most} bytes"
@@ -231,14 +231,16 @@ class ServerApp:
 
 
 def _refused(request: HttpRequest, error: Exception, request_id: str) -> Response:
-    """Return an error as its route wants it: as JSON, or as a page."""
+    """Return an error in the form of its route: as JSON, or as a page."""
     route: HttpRoute | None = getattr(request.state, "route", None)
     refusal = None if route is None else route.refusal
     return problem_response(error, request_id) if refusal is None else refusal(request, error, request_id)
 
 
 def _check_scope(route: HttpRoute, values: Mapping[str, str], token: AccessToken) -> None:
-    """Refuse a token without the route's scope; to append and to read, for the entity type that the path names."""
+    """Refuse a token without the route's scope. The scopes to append and to read must hold for the
+    path's entity type.
+    """
     if route.scope is None:
         return
     if route.scope not in BY_ENTITY_TYPE or route.each_type:

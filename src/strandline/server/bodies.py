@@ -1,4 +1,4 @@
-"""Bodies of requests: refused before they are read if they are too large, and as strict as everything else."""
+"""Bodies of requests: refused before they are read if they are too large, and parsed strictly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEXTS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 def check_framing(request: HttpRequest, most: int) -> None:
-    """Refuse, before anything of it is read, a body of two lengths, or one that says that it is too large."""
+    """Refuse, before a byte is read, a body with two lengths, or whose Content-Length is too large."""
     headers = request.given
     length = headers.get("content-length")
     if length is not None and "transfer-encoding" in headers:
@@ -38,8 +38,8 @@ def check_framing(request: HttpRequest, most: int) -> None:
 class BodyReader:
     """Reads bodies within limits: how large, for how long, of how many values, and how many large ones at once.
 
-    A body becomes many times as large when it is parsed. So two that are large are in memory at a time; the others wait
-    where they are sent.
+    A body becomes many times as large when it is parsed. So only two large bodies are in memory at a time; other
+    senders wait.
     """
 
     def __init__(self, bytes_max: int, limits: HttpLimits) -> None:
@@ -50,12 +50,12 @@ class BodyReader:
     async def read(self, request: HttpRequest, held: ExitStack) -> bytearray:
         """Return the body of a request; `FrameError` 413 once it is too large, 408 if it takes too long.
 
-        `held` has, until the request is over, the place of a large one.
+        `held` keeps the turn of a large body until the request is over.
         """
         return await self._read(request, self.bytes_max, held)
 
     async def read_form(self, request: HttpRequest) -> bytearray:
-        """Return the body of a form: a short one, since its sender may be anybody."""
+        """Return the body of a form. The limit is small, because the sender may be unknown."""
         check_framing(request, FORM_BYTES)
         return await self._read(request, FORM_BYTES, None)
 
@@ -112,7 +112,7 @@ def _members(value: Any, route: HttpRoute) -> dict[str, Any]:
 
 
 def check_media(request: HttpRequest) -> None:
-    """Refuse a body that is not JSON as it is: nothing is decompressed here."""
+    """Refuse a body that is not plain JSON: the server does not decompress bodies."""
     media = request.given.get("content-type", "").partition(";")[0].strip().lower()
     coding = request.given.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
@@ -138,7 +138,7 @@ def parsed(body: bytearray, values_max: int | None = None) -> Any:
 
 
 def _values_in(body: bytearray) -> int:
-    """Return how many values a body of JSON has, or a few more."""
+    """Return about how many values a body of JSON has."""
     marks = _TEXTS.sub(b"", body)
     return sum(map(marks.count, (b",", b"[", b"{")))
 

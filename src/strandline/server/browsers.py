@@ -1,4 +1,4 @@
-"""How a browser logs in: with a token, once, in a form; from then on it has a cookie.
+"""The login of a browser: once, with a token in a form; from then on the browser has a cookie.
 
 POST /login    token=…                         303 to the first page, with the cookie
 GET /session                                   who it is, what the token may do, and the CSRF value of its requests
@@ -21,7 +21,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 
 async def login(call: HttpCall) -> Response:
-    """Open a session for the token of a form, and lead to the first page."""
+    """Open a session for the token of a form, and redirect to the first page."""
     media = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != FORM:
         raise FrameError(415, "media_type", f"Content-Type is {media or 'missing'}", f"send {FORM}", close=True)
@@ -36,7 +36,7 @@ async def login(call: HttpCall) -> Response:
 
 
 async def session(call: HttpCall) -> object:
-    """Tell a browser who it is."""
+    """Answer with the name, the scopes and the CSRF value of the browser's session."""
     if call.session is None or call.token is None:
         raise unauthorized()
     token = call.token

@@ -1,4 +1,4 @@
-"""One call: what a handler of a route knows of the request that it answers."""
+"""One call: the request that a route's handler answers, its sender, and the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class HttpRequest(Request):
-    """A request whose headers are looked up by their lower-case names, at the cost of a dictionary."""
+    """A request with a dictionary of its headers by their lower-case names."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         super().__init__(scope, receive)
@@ -45,12 +45,12 @@ class HttpCall:
 
     @property
     def prefix(self) -> str:
-        """The path where this application is mounted: what all addresses in a page begin with."""
+        """The path where this application is mounted; all addresses in a page begin with it."""
         return str(self.request.scope.get("root_path", "")).rstrip("/")
 
     @property
     def secure(self) -> bool:
-        """Whether it came by TLS."""
+        """Whether the request came by TLS."""
         return self.request.url.scheme == "https"
 
     @property
@@ -60,7 +60,7 @@ class HttpCall:
         return "nobody" if token is None else f"{token.name} (token {token.id})"
 
     def require(self, scope: str, entity_type: str | None = None) -> None:
-        """Refuse, with 403, a token that may not do this; without an entity type, to every entity type."""
+        """Refuse, with 403, a token without this scope for the entity type; without an entity type, for all of them."""
         if self.token is None:
             raise unauthorized()
         if not self.token.allows(scope, entity_type):
@@ -80,9 +80,8 @@ class HttpCall:
         why: str | None = None,
         look: Callable[[], Any] = lambda: None,
     ) -> Any:
-        """Do what an operator asks for, with a record of it: the only way to an admin act, for API and console.
-
-        `do` and `look` are plain calls, run in a thread: `look` tells how it stands, before and after.
+        """Do an admin act with a record of it; API and console have no other way. `do` and `look` are plain calls, run
+        in a thread: `look` returns the state of the object before and after.
         """
         self.require("admin")
         done = partial(self.app.acts.done, do, who=self.who, why=why or "", what=what, on=on, look=look)

@@ -1,7 +1,6 @@
-"""Connections of the server: uvicorn's, with limits on what a client may hold while it says nothing.
-
-A request's headers come within a time and a size; a connection that is idle is closed where another one needs its
-place; what a slow reader has not taken yet stays small.
+"""Connections of the server: uvicorn's, with limits for slow and silent clients. A request's headers must come within a
+time and a size; an idle connection is closed if another one needs its place; the unsent part of an answer to a slow
+reader stays small.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ REASONS: Final = {400: "Bad Request", 408: "Request Timeout", 431: "Request Head
 
 
 class IdleConnections:
-    """The connections that wait for a request, that which has waited longest first."""
+    """The connections that wait for a request; the one that has waited longest is first."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
@@ -37,11 +36,11 @@ class IdleConnections:
         self._idle.move_to_end(connection)
 
     def discard(self, connection: LimitedConnection) -> None:
-        """Note that it has one, or is gone."""
+        """Note that a connection has a request, or is gone."""
         self._idle.pop(connection, None)
 
     def make_room(self, open_connections: int) -> bool:
-        """Close the one that has been idle longest if there is no room for another; False if there is none such."""
+        """Close the connection that has been idle longest if there are too many; return False if none is idle."""
         if open_connections <= self.limits.connections_max:
             return True
         if not self._idle:
@@ -82,7 +81,7 @@ class LimitedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Note that the reader takes nothing; where that lasts, what it has not taken is thrown away."""
+        """Note that the reader has stopped reading; if that lasts, abort the connection."""
         super().pause_writing()
         self._unstuck()
         self._stuck = self.loop.call_later(self.idle.limits.idle_timeout_s, self.transport.abort)
@@ -108,7 +107,7 @@ class LimitedConnection(H11Protocol):
             self._wait_for_headers()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, or headers that are too long."""
+        """Answer bytes that are not HTTP, or headers that are too long."""
         too_long = len(self.conn.trailing_data[0]) > self.idle.limits.header_bytes_max
         self._refuse(431 if too_long else 400)
 
@@ -124,7 +123,7 @@ class LimitedConnection(H11Protocol):
             self._deadline = None
 
     def _too_slow(self) -> None:
-        """End a connection without a request; one that began a request is told so."""
+        """End a connection whose request did not come in time; one that began a request gets an answer."""
         if self.transport.is_closing():
             return
         if self.conn.trailing_data[0] and self.conn.our_state is h11.IDLE:

@@ -1,4 +1,4 @@
-"""Routes of event groups: submit a registered one by its name, look, cancel, resolve.
+"""Routes of event groups: submit a registered group by its name, show, cancel, resolve.
 
 A group's statements are the server's own: HTTP gives a name and parameters. Only with the setting
 `allow_adhoc_groups` may a caller give a whole group.
@@ -25,7 +25,7 @@ from strandline.server.routes import HttpRoute
 STREAM: Final = "/groups/{stream}"
 ONE: Final = "/groups/{stream}/{id}"
 STREAMS_MAX: Final = 100
-"""So many streams that nothing is registered for are kept open to look at."""
+"""How many streams without registered groups are kept open at most."""
 LOOK_LEAST_S, LOOK_MOST_S = 0.02, 0.5
 FIELDS: Final = {
     "stream": text("The stream.", pattern="^[A-Za-z0-9._:~-]{1,200}$"),
@@ -39,11 +39,13 @@ FIELDS: Final = {
     "how": text("What becomes of it.", enum=list(HOW)),
     "wait_s": duration_number("How long to wait for its end.", 0, WAIT_MAX_S),
 }
-"""What names mean here."""
+"""The fields of these routes."""
 
 
 async def _groups(call: HttpCall, stream: str) -> Groups:
-    """Return the groups of a stream: those registered, else ones that can be looked at and acted on."""
+    """Return the groups of a stream: the registered ones, or groups without targets, which can be
+    shown and acted on.
+    """
     known = call.app.groups.get(stream)
     if known is not None:
         return known
@@ -58,7 +60,7 @@ async def _groups(call: HttpCall, stream: str) -> Groups:
 async def submit_group(
     call: HttpCall, stream: str, name: str | None = None, parameters: Any = None, group: Any = None
 ) -> object:
-    """Record a group at the end of its stream: one that is registered, by its name and parameters."""
+    """Record a registered group, given by its name and parameters, at the end of its stream."""
     if (name is None) == (group is None):
         raise invalid("option", "name", "needed, or group", allowed="one of name and group", got="both or none")
     if group is not None and not call.app.s.settings.allow_adhoc_groups:
@@ -85,7 +87,7 @@ async def list_groups(
 
 
 async def show_group(call: HttpCall, stream: str, id: str, wait_s: float = 0) -> object:  # noqa: A002
-    """Show how a group stands; with `wait_s`, once it has ended, or when that time is over."""
+    """Show the state of a group; with `wait_s`, once the group has ended or that time is over."""
     seconds = wait_seconds(wait_s)
     groups, until, pause_s = await _groups(call, stream), time.monotonic() + seconds, LOOK_LEAST_S
     while True:
@@ -106,7 +108,7 @@ async def group_history(call: HttpCall, stream: str, id: str) -> object:  # noqa
 
 
 async def cancel_group(call: HttpCall, stream: str, id: str, why: str | None = None) -> object:  # noqa: A002
-    """Ask for a group to be undone; nothing happens to one that has ended. How it stands."""
+    """Ask for a group to be undone, which has no effect once it has ended. Answer with its state."""
     groups = await _groups(call, stream)
     look = partial(_look, groups, id)
     return await call.act("group.cancel", f"{stream} {id}", partial(groups.cancel, id), why=why, look=look)
@@ -115,7 +117,7 @@ async def cancel_group(call: HttpCall, stream: str, id: str, why: str | None = N
 async def resolve_group(
     call: HttpCall, stream: str, id: str, step: str, how: str, why: str | None = None  # noqa: A002
 ) -> object:  # fmt: skip
-    """Say what becomes of a step that could not be undone."""
+    """Resolve a step that could not be undone."""
     groups = await _groups(call, stream)
     do = partial(groups.resolve, id, step, how)
     await call.act("group.resolve", f"{stream} {id} {step} {how}", do, why=why, look=partial(_look, groups, id))

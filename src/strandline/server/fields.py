@@ -1,4 +1,4 @@
-"""The values of requests: of each name its JSON schema, what it means, and how a query string writes it."""
+"""The values of requests: the JSON schema, the meaning and the query string's form of each name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.written import seconds_of, slices_of, time_of, whole_number
 
 WAIT_MAX_S: Final = 60.0
-"""No call waits longer for what it was asked to wait for."""
+"""The longest time that a call may ask to wait."""
 TRUTH: Final = {"true": True, "false": False}
 
 
@@ -41,9 +41,9 @@ class HttpField(NamedTuple):
     schema: JsonSchema
     help: str
     read: Callable[[str, str], Any] = _text
-    """Its value from the text of a query string; the second argument names it in errors."""
+    """Reads the value from the text of a query string; the second argument names the value in errors."""
     code: str = "option"
-    """Of the error for a value of another type."""
+    """The code of the error for a value of another type."""
 
     def check_type(self, value: Any, name: str) -> None:
         """Refuse a member of a body that is of another JSON type than the schema says; the journal checks the rest."""
@@ -170,6 +170,6 @@ HEADERS: Final[Mapping[str, HttpField]] = {
 
 
 def field_of(route: HttpRoute, name: str) -> HttpField:
-    """Return what a name means in a route."""
+    """Return the field that a name stands for in a route."""
     field: HttpField = route.fields.get(name) or FIELDS[name]
     return field

@@ -1,4 +1,4 @@
-"""Errors of HTTP itself: what is refused before anything of the journal is asked."""
+"""Errors of HTTP itself: a request is refused before the journal is called."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FrameError(Exception):
 
 
 def unauthorized() -> FrameError:
-    """Return the error for no token, a wrong one, an expired one, a revoked one: the same for all of them."""
+    """Return the error for a missing, wrong, expired or revoked token; it is the same for all of these."""
     return FrameError(
         401,
         "unauthorized",

@@ -1,4 +1,4 @@
-"""`/healthz`: the one thing that this server says to everybody; and the document that describes all routes."""
+"""`/healthz`, which needs no token; and the document that describes all routes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.server.routes import HttpRoute
 
 
 async def healthz(call: HttpCall) -> Response:
-    """Answer `ok`: the server takes requests. It says nothing of the journal."""
+    """Answer `ok`: the server takes requests. The state of the journal has no part in it."""
     return PlainTextResponse("ok")
 
 

@@ -1,4 +1,4 @@
-"""Routes of journals: append, read, head, delete, purge, and what keys there are."""
+"""Routes of journals: append, read, head, delete, purge, and lists of keys."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def append(
     headers: Any = None,
     numbers: Any = True,
 ) -> Response:
-    """Record events as one, or not at all; the answer comes when they are durable."""
+    """Record events in one append; answer when they are durable."""
     given = call.request.given
     appended = await call.app.aio.journal.append(
         key,
@@ -70,7 +70,7 @@ async def append(
 
 
 async def append_many(call: HttpCall, appends: Any) -> object:
-    """Record many appends in few commits; each stands for itself, and has its answer or its error."""
+    """Record many appends in few commits; each succeeds or fails on its own, and has its answer or its error."""
     if not isinstance(appends, list) or not appends:
         raise invalid("events_type", "appends", "no list of appends", allowed="a list of objects", got=appends)
     listed = [_one_of_many(call, one, f"appends[{index}]") for index, one in enumerate(appends)]
@@ -98,7 +98,7 @@ def _one_of_many(call: HttpCall, one: Any, field: str) -> tuple[str, Any, dict[s
 
 
 def _events(given: Any, field: str) -> Any:
-    """Return the events of a list; anything else as it came, for the journal to refuse."""
+    """Return the events of a list; return any other value as it is, for the journal to refuse."""
     if not isinstance(given, list):
         raise invalid("events_type", field, "no list of events", allowed="a list of objects", got=given)
     return [event_of(one, f"{field}[{index}]") for index, one in enumerate(given)]
@@ -162,7 +162,7 @@ async def read(
 
 
 async def head(call: HttpCall, key: str) -> Response:
-    """Show the head of a key; null for a key without a journal. Its ETag is what If-Match takes."""
+    """Show the head of a key; null for a key without a journal. If-Match takes its ETag."""
     found = await call.app.aio.journal.head(key)
     return json_response(found, headers={"ETag": f'"{0 if found is None else found.seq_nr}"'})
 

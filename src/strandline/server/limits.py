@@ -14,7 +14,7 @@ from strandline.settings import MIB, CheckedSettings, within
 
 KIB: Final = 1024
 METERED_MAX: Final = 10_000
-"""So many tokens are remembered by their rate; the one that was used longest ago is forgotten first."""
+"""For how many tokens the rate is remembered; the token that was used longest ago is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,35 +22,35 @@ class HttpLimits(CheckedSettings):
     """The limits of a client's requests. Durations are seconds, sizes are bytes."""
 
     body_bytes_max: int | None = within(None, 1, 64 * MIB, kind=int)
-    """1.5 × `append_bytes_max` where nothing is given."""
+    """By default 1.5 × `append_bytes_max`."""
     body_values_max: int = within(300_000, 1000, 100_000_000)
-    """Of a long body of JSON: each takes a hundred bytes or more once it is parsed."""
+    """How many values a body of JSON may have: each takes a hundred bytes or more once it is parsed."""
     header_bytes_max: int = within(16 * KIB, KIB, 256 * KIB)
     header_timeout_s: float = within(30.0, 0.1, 600)
-    """From the first moment of a connection, or the end of its last answer, to the end of a request's headers."""
+    """How long a request's headers may take, from the start of the connection or the end of its last answer."""
     body_timeout_s: float = within(30.0, 0.1, 600)
     idle_timeout_s: float = within(30.0, 0.1, 600)
-    """How long the reader of a stream may take nothing."""
+    """How long the reader of a stream may read nothing."""
     connections_max: int = within(1000, 10, 100_000)
-    """Of the whole server. Where one more comes, the one that has been idle longest is closed."""
+    """How many connections the server has at most. If one more comes, the one that has been idle longest is closed."""
     token_connections_max: int = within(100, 1, 100_000)
-    """Requests of one token that are under way at once, open streams among them."""
+    """How many requests of one token may be under way at once, open streams included."""
     token_requests_per_s: float = within(100.0, 0.1, 1_000_000)
-    """Requests of one token; as many may come at once."""
+    """How many requests a second one token may send; as many may come at once."""
 
 
 class RequestMeter:
-    """Counts the requests of each token: how many are under way, and how fast they come. Not for several threads."""
+    """Counts the requests of each token: how many are under way, and how fast they come. Only one thread may use it."""
 
     def __init__(self, limits: HttpLimits, now_s: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._now_s = limits, now_s
         self._under_way: dict[str, int] = {}
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Of each token the requests that it may make at once, and when that was so."""
+        """By token: how many requests it could make at once, and when that was computed."""
 
     @contextmanager
     def request_of(self, token_id: str) -> Iterator[None]:
-        """Count one request of a token while it is under way; `FrameError` 429 for one too many."""
+        """Count one request of a token while it is under way; `FrameError` 429 if it is one too many."""
         self._take(token_id)
         under_way = self._under_way.get(token_id, 0)
         if under_way >= self._limits.token_connections_max:

@@ -1,6 +1,5 @@
-"""The server by itself: sockets, TLS, and an end in order.
-
-It listens on loopback unless it is told otherwise, and elsewhere with TLS alone; a token is needed in both cases.
+"""The server as a process of its own: sockets, TLS, and an end in order. By default it listens on loopback; on any
+other address it needs TLS. Requests need a token in both cases.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from strandline.urls import is_loopback
 
 PORT: Final = 8765
 SEND_BUFFER_BYTES: Final = 64 * 1024
-"""What the kernel holds of an answer for a reader; left to itself it would hold megabytes for each slow one."""
+"""How much of an answer the kernel buffers; by default it would buffer megabytes for each slow reader."""
 LOOPBACK: Final = ("127.0.0.1", "::1")
 
 
@@ -38,7 +37,7 @@ class HttpServer:
         certificate: str | Path | None = None,
         key: str | Path | None = None,
     ) -> None:
-        """Open the sockets: `host` None is 127.0.0.1, and ::1 where there is one; `port` 0 is any that is free."""
+        """Open the sockets. `host` None is 127.0.0.1, and ::1 if the machine has it; `port` 0 is any free one."""
         tls = check_tls(host, certificate, key)
         self.app = app
         self.sockets = _sockets(LOOPBACK if host is None else (host,), port)
@@ -53,7 +52,7 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="error",  # what a client sends that is no HTTP is answered, not logged
+            log_level="error",  # bytes that are not HTTP are answered, not logged
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -66,10 +65,8 @@ class HttpServer:
         self._server = _UvicornServer(config, app)
 
     def run(self) -> None:
-        """Serve until `stop`; then no new request, and those under way end, or are cut off after the grace.
-
-        The event loop has a thread of its own: in the main thread it would take signals for itself, which are the
-        caller's.
+        """Serve until `stop`; then take no new request, and let those under way end, or cut them off after the grace.
+        The event loop has a thread of its own: in the main thread it would take the caller's signals.
         """
         failed: list[BaseException] = []
 
@@ -96,12 +93,12 @@ class HttpServer:
         return self._server.started
 
     def stop(self) -> None:
-        """Let `run` come to its end, from any thread."""
+        """Let `run` end; any thread may call this."""
         self._server.should_exit = True
 
 
 class _UvicornServer(uvicorn.Server):
-    """uvicorn's server, which hears of signals from its caller and tells the application when it ends."""
+    """uvicorn's server, which leaves signals to its caller and stops the application when it ends."""
 
     def __init__(self, config: uvicorn.Config, app: ServerApp) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""`/metrics`: what this process counts and how its journal stands, as Prometheus reads it.
+"""`/metrics`: the counters of this process and the state of its journal, as Prometheus reads them.
 
 Counting begins with the first scrape, and ends with the server.
 """

@@ -1,4 +1,4 @@
-"""Routes of projections: how they stand, and what operators do with them. Each act is recorded."""
+"""Routes of projections: their state, and the acts of operators. Each act is recorded."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ FIELDS: Final = {
 
 
 async def list_projections(call: HttpCall) -> object:
-    """Show how every projection stands."""
+    """Show the state of every projection."""
     return {"projections": await call.app.aio.projections.statuses()}
 
 
 async def show_projection(call: HttpCall, name: str, generation: int | None = None) -> object:
-    """Show how far a projection is, who runs it, what is wrong."""
+    """Show how far a projection is, its hosts, and its problems."""
     return await call.app.aio.projections.status(name, generation=generation)
 
 
 async def parked_keys(call: HttpCall, name: str, generation: int | None = None) -> object:
-    """List the keys that wait."""
+    """List the parked keys."""
     return {"keys": await call.app.aio.projections.parked(name, generation=generation)}
 
 
@@ -50,7 +50,7 @@ async def projection_dead_letters(
 
 
 def _acting(verb: str, *taken: str) -> Any:
-    """Return the handler of an act: the call of the same name, with the values that it takes."""
+    """Return the handler of an act, which makes the call of the same name with the values `taken`."""
 
     async def act(call: HttpCall, name: str, why: str | None = None, **given: Any) -> object:
         projections = call.app.s.projections
@@ -67,11 +67,11 @@ def _acting(verb: str, *taken: str) -> Any:
 
 
 WAITING: Final = frozenset({"pause", "rescale", "switch"})
-"""Acts that hosts take part in. They answer at once, and tell how far it is: `timeout_s` makes them wait."""
+"""Acts that hosts take part in. Without `timeout_s` they answer at once, with whether they are done."""
 
 
 def _look(projections: Any, name: str, verb: str) -> list[dict[str, Any]]:
-    """Return how each generation of a projection stands, in short; after it was dropped or renamed: not at all."""
+    """Return the state of each generation of a projection, in short; an empty list after it was dropped or renamed."""
     found = [one for one in projections.statuses() if one.name == name]
     if not found and verb not in ("drop", "rename"):
         projections.status(name)

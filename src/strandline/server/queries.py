@@ -1,4 +1,4 @@
-"""Routes of queries: by tag and by slices, all that is in the store now or live, and the status."""
+"""Routes of queries: by tag and by slices, each up to the present or live; and the status."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LAST_ID: Final = "last-event-id"
 async def by_tag(
     call: HttpCall, tag: str, after: str | None = None, from_: Any = None, to: Any = None, limit: int | None = None
 ) -> Response:
-    """Show the events with a tag, of all keys, that are in the store now."""
+    """Send the events with a tag, of all keys, that are in the store now."""
     s = call.app.s
     return await lines_of(call, partial(_limited, partial(s.by_tag, tag, after=after, from_=from_, to=to), limit))
 
 
 async def live_by_tag(call: HttpCall, tag: str, after: str | None = None, from_: Any = None) -> Response:
-    """Send the events with a tag, those in the store and those that come, without end."""
+    """Send the events with a tag, those in the store and new ones, without end."""
     s = call.app.s
     _check_place(after, from_)
 
@@ -77,7 +77,9 @@ async def live_by_slices(
 
 
 def _check_place(after: str | None, from_: Any) -> None:
-    """Refuse both; `Last-Event-ID` may come with either, since a client that connects again repeats its address."""
+    """Refuse `after` and `from` together. `Last-Event-ID` may come with either, because a client that connects again
+    repeats its address.
+    """
     if after is not None and from_ is not None:
         raise invalid("offset_ambiguous", "after", "given with from", allowed="one of after and from", got=after)
 
@@ -99,7 +101,7 @@ def _first_of(feed: Any, limit: int) -> Iterator[Any]:
 
 
 async def status(call: HttpCall) -> object:
-    """Show how far the store is behind the log, who carries, and what an operator should look at."""
+    """Show how far the store is behind the log, which pipeline carries, and what an operator should look at."""
     return (await call.app.aio.status()).to_dict()
 
 

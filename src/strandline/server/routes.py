@@ -1,8 +1,9 @@
-"""Routes as data: what a path takes, answers and needs. The server's table and its OpenAPI document are made of these.
+"""Routes as data: the values, the answer and the scope of each path. The server's table and its OpenAPI document are
+made of these.
 
     HttpRoute("GET", "/journals/{key}/events", read, scope="read", summary="…", query=("from", "to"), answer=EVENTS)
 
-A value has one name everywhere (`fields.FIELDS`): there stand its JSON schema and how a query string writes it.
+A value has the same name in all routes; `fields.FIELDS` has its JSON schema and its form in a query string.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ class HttpRoute:
 
     method: str
     path: str
-    """With names in braces, each of which is one segment: a key's `/` is written %2F there."""
+    """The path, with names in braces. Each name is one segment: a key's `/` is written %2F there."""
     handle: Handler
-    """Called with an `HttpCall` and with the values that the request gave, by name."""
+    """The function that answers, called with an `HttpCall` and with the request's values by name."""
     summary: str
     scope: str | None = None
-    """What the token must have. None: any valid token."""
+    """The scope that the token must have; None for any valid token."""
     each_type: bool = False
-    """Whether the handler asks for the scope itself, once for each entity type that the body names."""
+    """Whether the handler itself checks the scope, once for each entity type in the body."""
     open: bool = False
-    """Whether it answers without a token."""
+    """Whether the route needs no token."""
     query: tuple[str, ...] = ()
     body: tuple[str, ...] = ()
-    """Members of the JSON object that it takes; without any, it takes no body."""
+    """The members of the JSON object that it takes; if empty, it takes no body."""
     needs: tuple[str, ...] = ()
-    """Those of them that must be given."""
+    """The members that must be given."""
     headers: tuple[str, ...] = ()
-    """Request headers that it heeds, by their names in `fields.HEADERS`."""
+    """The request headers that it uses, by their names in `fields.HEADERS`."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """`HttpField` by name, where a name means something else than in `fields.FIELDS`."""
+    """The fields of names that have another meaning here than in `fields.FIELDS`."""
     answer: JsonSchema = field(default_factory=dict)
     media: tuple[str, ...] = (JSON_MEDIA,)
     reads_body: bool = False
-    """Whether the handler reads a body that is no JSON itself, with `call.form`."""
+    """Whether the handler itself reads the body, which is not JSON, with `call.form`."""
     refusal: Callable[[Request, Exception, str], Response] | None = None
-    """Returns an error as a response, by its request id, where that is no JSON: a page for people."""
+    """Returns the response for an error and its request id, if that is a page for people and not JSON."""
     in_document: bool = True
     """Whether the OpenAPI document has it: pages of the console are not for programs."""
 
@@ -111,7 +112,7 @@ def _matched(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | 
 def segments_of(scope: Mapping[str, Any]) -> list[str]:
     """Return the segments of a request's path, below the prefix where this application is mounted.
 
-    They are taken apart before they are decoded: a %2F in a key is part of the key.
+    The path is split before it is decoded: a %2F in a key is part of the key.
     """
     raw = scope.get("raw_path")
     if raw is None:

@@ -1,4 +1,4 @@
-"""Browser sessions: a cookie that stands for a token, so that no page and no address ever has the token itself.
+"""Browser sessions: a cookie stands for a token, so that no page and no address ever has the token itself.
 
 A session lives in the memory of its server: after a restart people log in again. Its cookie is HttpOnly and
 SameSite=Strict, and a request that changes something carries the session's CSRF value as well.
@@ -21,7 +21,7 @@ from strandline.server.tokens import AccessToken, TokenFile
 COOKIE: Final = "strandline_session"
 CSRF_HEADER: Final = "x-csrf-token"
 SESSIONS_MAX: Final = 1000
-"""The one that was opened first ends where one more is opened."""
+"""The most sessions of a server. If one more is opened, the oldest one ends."""
 SESSION_US: Final = 12 * 3600 * 10**6
 
 
@@ -47,7 +47,7 @@ class BrowserSessions:
         self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def open(self, token: AccessToken) -> tuple[str, BrowserSession]:
-        """Open a session for a token; the value of its cookie, and the session."""
+        """Open a session for a token; return the value of its cookie, and the session."""
         cookie = secrets.token_urlsafe(32)
         expires = min(self._clock() + SESSION_US, token.expires)
         session = BrowserSession(token.id, secrets.token_urlsafe(32), expires)
@@ -70,12 +70,12 @@ class BrowserSessions:
 
 
 def set_cookie(response: Response, cookie: str, *, path: str, secure: bool) -> None:
-    """Let a response hand a browser its session."""
+    """Set the session's cookie in a response."""
     response.set_cookie(COOKIE, cookie, path=path or "/", httponly=True, samesite="strict", secure=secure)
 
 
 def drop_cookie(response: Response, *, path: str, secure: bool) -> None:
-    """Let a response take a browser's session away."""
+    """Delete the session's cookie in a response."""
     response.delete_cookie(COOKIE, path=path or "/", httponly=True, samesite="strict", secure=secure)
 
 

@@ -1,4 +1,4 @@
-"""One task looks, and any number of tasks wait for what it finds: those that wait hold no thread."""
+"""A wait that any number of tasks share: one task looks, and the others wait for its result without a thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from strandline.errors import StrandlineError
 
 T = TypeVar("T")
 AWAY_S: Final = 1.0
-"""How long the task waits where what it looks at is away."""
+"""How long the task pauses after a look that failed."""
 
 
 class SharedWait(Generic[T]):
-    """Hands what `look` returns to all that wait; it looks again and again while somebody waits."""
+    """Hands the result of `look` to all tasks that wait. It calls `look` again and again while a task waits."""
 
     def __init__(self, look: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._look = look
@@ -22,7 +22,7 @@ class SharedWait(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     async def next(self) -> T:
-        """Return what is found next."""
+        """Return the result of the next look."""
         loop = asyncio.get_running_loop()
         found: asyncio.Future[T] = loop.create_future()
         self._waiting.append(found)

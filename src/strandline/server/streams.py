@@ -1,8 +1,8 @@
 """Answers of any length: events as JSON lines, and live ones as server-sent events.
 
-Events are taken from the journal a page at a time, in one of the server's threads, and the next page when the reader
-has taken this one: a reader that is slow or has stopped holds one page, no thread and no transaction. What is wrong
-with a query is answered with its status; what goes wrong later is the last line, `{"error": …}`, or the event `error`.
+Events are read from the journal a page at a time, in one of the server's threads, and the next page when the reader has
+taken this one: a slow or stopped reader holds one page, no thread and no transaction. An error in the query is answered
+with its status; a later error is the last line, `{"error": …}`, or the event `error`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from strandline.server.routes import EVENTS_MEDIA, LINES_MEDIA
 
 PAGE_EVENTS: Final = 200
 PAGE_BYTES: Final = 32 * 1024
-"""A page ends with the event that goes beyond this; so at most one event more is held."""
+"""A page ends with the event that goes beyond this size; so at most one event more is held."""
 LIVE_EVENTS: Final = 50
 LIVE_BYTES: Final = 16 * 1024
-"""The same of a live stream: there may be a thousand of them."""
+"""The size of a live stream's page; there may be a thousand live streams."""
 RETRY_LEAST_S: Final = 0.1
 RETRY_MOST_S: Final = 5.0
 Chunks = AsyncIterator[bytes]
@@ -83,7 +83,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class LinesPage(NamedTuple):
-    """Some lines, and what ended them."""
+    """Some lines, and the error that ended them, if any."""
 
     lines: bytes
     over: bool
@@ -112,7 +112,7 @@ async def _lines(call: HttpCall, events: Iterator[Shown], page: LinesPage) -> Ch
     finally:
         close = getattr(events, "close", None)
         if close is not None:
-            with suppress(ValueError):  # a generator that a thread is in: it ends there
+            with suppress(ValueError):  # a thread is inside the generator: it ends there
                 close()
 
 
@@ -158,7 +158,9 @@ Opener = Callable[[Any], LiveFeed]
 
 
 async def live_events(call: HttpCall, opens: Opener, after: str | None) -> Response:
-    """Return the events of a query as server-sent events, without end. `id` is the offset to go on after."""
+    """Return the events of a query as server-sent events, without end. The `id` of each is the
+    offset to go on after.
+    """
     line = await call.app.watch.now()
     first = await call.run(_next_events, opens, after)
     return StreamedAnswer(_live(call, opens, first, line), EVENTS_MEDIA)

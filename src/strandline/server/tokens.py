@@ -2,8 +2,8 @@
 
     {"version": 1, "tokens": [{"id": …, "name": …, "digest": …, "scopes": […], "entity_types": null, …}]}
 
-The file belongs to the server's user and nobody else may read it. A server looks at it all the time, so a token
-that was made or revoked by another process counts within milliseconds.
+The file belongs to the server's user and nobody else may read it. A server reads the file again when it changes, so a
+token that another process made or revoked counts within milliseconds.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ DAYS_DEFAULT: Final = 90
 DAYS_MAX: Final = 3660
 NAME_MAX: Final = 100
 VALID_MAX: Final = 2
-"""So many tokens of one name may be valid at once: the old one and the new one, while clients change over."""
+"""How many tokens of one name may be valid at once: the old one and the new one, while clients change over."""
 VERSION: Final = 1
 FILE_NAME: Final = "tokens.json"
 ADMIN_FILE_NAME: Final = "admin-token"
 LOOK_S: Final = 0.005
-"""The file is not looked at again within this time."""
+"""How long the server uses the file's contents before it looks at the file again."""
 DAY_US: Final = 86_400 * 10**6
 _TEXT: Final = re.compile(r"sl_([0-9A-Za-z]{1,32})_[0-9A-Za-z_-]{16,128}")
 _NO_DIGEST: Final = sha256(b"").hexdigest()
@@ -47,15 +47,15 @@ _NO_DIGEST: Final = sha256(b"").hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """The facts of a token; its text is nowhere."""
+    """The facts of a token; its text is not kept."""
 
     id: str
     name: str
-    """Who has it, in the records of admin acts."""
+    """The name of its holder, in the records of admin acts."""
     digest: str
     scopes: tuple[str, ...]
     entity_types: tuple[str, ...] | None
-    """Those that it may append to and read; None for all."""
+    """The entity types that it may append to and read; None for all."""
     created: int
     expires: int
     revoked: int | None = None
@@ -65,13 +65,13 @@ class AccessToken:
         return self.revoked is None and now < self.expires
 
     def allows(self, scope: str, entity_type: str | None = None) -> bool:
-        """Whether it may do this; without an entity type, whatever the entity type is."""
+        """Return whether the token has this scope for the entity type; without one, for every entity type."""
         if scope not in self.scopes:
             return False
         return self.entity_types is None or entity_type in self.entity_types
 
     def shown(self, now: int) -> dict[str, Any]:
-        """Return what a list shows of it."""
+        """Return the token's facts as a list shows them."""
         told = asdict(self)
         del told["digest"]
         state = "revoked" if self.revoked is not None else "valid" if now < self.expires else "expired"
@@ -116,7 +116,7 @@ class TokenFile:
         entity_types: Sequence[str] | None = None,
         days: float = DAYS_DEFAULT,
     ) -> tuple[str, AccessToken]:
-        """Make a token and return its text, which is told this once, and what is kept of it."""
+        """Make a token. Return its text, which is shown only this once, and the facts that are kept."""
         check_new_token(name, scopes, entity_types=entity_types, days=days)
         id_, now = secrets.token_hex(6), self.clock()
         text = f"sl_{id_}_{secrets.token_urlsafe(32)}"
@@ -145,7 +145,9 @@ class TokenFile:
         return token
 
     def make_first(self) -> Path | None:
-        """Make an admin token if there is no file yet, and return the file where its text is; None if there was one."""
+        """Make an admin token if there is no token file yet, and return the file with its text;
+        None if there was one.
+        """
         if self.path.exists():
             return None
         text, _ = self.create("admin", SCOPES)
@@ -154,7 +156,7 @@ class TokenFile:
         return place
 
     def _refresh(self) -> None:
-        """Read the file again if it is another one; `Unavailable.away` if it cannot be read: nobody is let in then."""
+        """Read the file again if it has changed; `Unavailable.away` if it cannot be read: no token is valid then."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
             return
@@ -172,7 +174,7 @@ class TokenFile:
 
     @contextmanager
     def _changed(self) -> Iterator[dict[str, AccessToken]]:
-        """The tokens, to change: written back at the end, while no other process changes them."""
+        """Yield the tokens to change them. They are written back at the end, while no other process changes them."""
         lock = self.path.with_name(f".{self.path.name}.lock")
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -193,7 +195,7 @@ class TokenFile:
 
 
 def token_path(urls: Urls | None) -> Path:
-    """Return where tokens are unless a file is named: beside a log that is a file, else in this folder."""
+    """Return the default place of the token file: beside the log's file, else in the present folder."""
     if urls is not None and urls.log.path is not None:
         return urls.log.path.with_name(FILE_NAME)
     return Path(f"strandline-{FILE_NAME}")
@@ -251,7 +253,7 @@ def _tokens_in(content: bytes, path: Path) -> dict[str, AccessToken]:
 
 
 def check_new_token(name: str, scopes: Sequence[str], *, entity_types: Sequence[str] | None, days: float) -> None:
-    """Refuse a token that cannot be made as it is asked for."""
+    """Refuse a token whose name, scopes, entity types or days are not allowed."""
     if not 1 <= len(name) <= NAME_MAX or not name.isprintable():
         raise invalid("option", "--name", "no name", allowed=f"1..{NAME_MAX} characters that can be shown", got=name)
     for scope in scopes:

@@ -1,4 +1,4 @@
-"""What the server waits for on behalf of its clients: the strandline, and work journals."""
+"""The waits of the server for its clients: on the strandline, and on work journals."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ WORK_WAIT_S: Final = 1.0
 
 
 class CarriedTo(NamedTuple):
-    """How far the store is."""
+    """How far the store has been filled."""
 
     line: int
     """The strandline."""
     last_action_at: int
-    """The time of the last action that was carried and is no Mark."""
+    """The time of the last carried action that is not a Mark."""
 
 
 class StrandlineWatch:
-    """Tells live streams when there may be more to read, by one look for all of them.
-
-    What was recorded up to the strandline has been read. So there is more only where the strandline has moved, and an
-    action above the old one has been carried: the Marks of an idle pipeline, one a second, wake nobody.
+    """Tells live streams when there may be more to read, with one look for all of them. A stream has read all events up
+    to the strandline. So it has more to read only if the strandline has moved and an action above the old one was
+    carried: the Marks of an idle pipeline, one a second, wake no stream.
     """
 
     def __init__(self, s: Strandline, threads: ThreadPoolExecutor) -> None:
@@ -40,7 +39,7 @@ class StrandlineWatch:
         return (await self._now()).line
 
     async def beyond(self, line: int) -> int:
-        """Wait until there may be something between this strandline and the one of then, and return that."""
+        """Wait until there may be events above `line`, and return the strandline of that moment."""
         while (found := await self._moved.next()).line <= line or found.last_action_at <= line:
             pass
         return found.line
@@ -65,7 +64,7 @@ class WatchedWork:
         self._due = SharedWait(self._look)
 
     async def due(self, timeout_s: float) -> None:
-        """Return when a claim may find something, or after this time."""
+        """Return when a claim may find an entry, or after this time."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._due.next()

@@ -30,7 +30,7 @@ from strandline.work.journal import WorkJournal
 ONE: Final = "/work/{journal}"
 CLAIM: Final = "/work/{journal}/claims/{id}/{fence}"
 LOOK_S: Final = 2.0
-"""A claim that waits looks again when an entry may be due, and so often whether its client is still there."""
+"""How often a waiting claim checks that its client is still there. It looks for entries whenever one may be due."""
 _DATE: Final = HttpField({"type": ["string", "integer", "null"]}, "RFC 3339 with a zone, or microseconds since 1970.")
 FIELDS: Final[Mapping[str, HttpField]] = {
     "journal": text("The work journal.", minLength=1, maxLength=200),
@@ -74,7 +74,7 @@ async def _opened(call: HttpCall, journal: str) -> aio.WorkJournal:
 
 
 async def add_work(call: HttpCall, journal: str, **given: Any) -> object:
-    """Add an entry, or merge it with the one of its key that waits. Durable when this answers."""
+    """Add an entry, or merge it with the waiting entry of its key. It is durable when this answers."""
     id_ = call.request.headers.get("idempotency-key")
     work = await _opened(call, journal)
     taken = await call.run(_add_arguments, work._plain, given)
@@ -93,7 +93,7 @@ async def add_many_work(call: HttpCall, journal: str, adds: Any) -> object:
 
 
 def _add_arguments(work: WorkJournal, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an add: columns as JSON writes them, dates as times."""
+    """Return the arguments of an add: columns from their JSON form, dates as times."""
     taken = dict(given)
     delay_s = taken.pop("delay_s", None)
     if delay_s is not None:
@@ -111,7 +111,7 @@ def _add_arguments(work: WorkJournal, given: Mapping[str, Any]) -> dict[str, Any
 async def claim_work(
     call: HttpCall, journal: str, owner: str | None = None, limit: int = 1, wait_s: float = 0
 ) -> object:
-    """Claim the most urgent due entries, each under a lease; where none is due, wait for one without a thread."""
+    """Claim the most urgent due entries, each under a lease; if none is due, wait for one without holding a thread."""
     until = time.monotonic() + wait_seconds(wait_s)
     watched = await _watched(call, journal)
     work = watched.work
@@ -132,7 +132,7 @@ async def claim_work(
 
 
 def _of_claim(verb: str) -> Any:
-    """Return the handler that ends or keeps a claim by its numbers."""
+    """Return the handler that ends or renews a claim, which its numbers name."""
 
     async def act(call: HttpCall, journal: str, id: int, fence: int, **given: Any) -> object:  # noqa: A002
         claim = await (await _opened(call, journal)).claim_of(id, fence)

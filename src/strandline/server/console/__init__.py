@@ -1,8 +1,9 @@
 """The console: pages for people, served beside the API.
 
-First what is wrong, then what happens: journals, projections, groups, work, and the record of what operators did. Pages
-are rendered here; a stream of server-sent events renews the regions of a page that have changed. One style sheet and
-one module of JavaScript are served as they stand in `static`: nothing is built, and nothing comes from elsewhere.
+The first page shows problems first, then activity; others show journals, projections, groups, work, and the record of
+admin acts. Pages are rendered here; a stream of server-sent events renews the regions of a page that have changed. One
+style sheet and one module of JavaScript are served from `static` as they are: there is no build step, and no file comes
+from another site.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What operators can do from a page: each act is named, says what it does, asks for what it needs, and is recorded.
+"""The acts that operators can do from a page: each has a name, an explanation, the fields that it needs, and a record.
 
 An act runs by `HttpCall.act`: it refuses a token without the scope `admin`, and records who, what, why, before, after.
 """
@@ -21,7 +21,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ActField:
-    """Something that an act asks for."""
+    """A field that an act asks for."""
 
     name: str
     label: str
@@ -33,24 +33,24 @@ class ActField:
 
 @dataclass(frozen=True, slots=True)
 class OperatorAct:
-    """Something that an operator can do. `do` returns what is said when it is done."""
+    """An act of an operator. `do` returns the message that is shown when the act is done."""
 
     name: str
     title: str
     tells: str
-    """What it does, before it is done."""
+    """The explanation that is shown before the act is done."""
     target: tuple[str, ...]
-    """The names of the values that say what it is done to."""
+    """The names of the values that name the act's object."""
     do: Callable[[ConsoleDesk, Values], str]
     look: Callable[[ConsoleDesk, Values], Any] = lambda desk, values: None
-    """How it stands, for the record: before, and after."""
+    """Returns the state of the object, for the record: before, and after."""
     fields: tuple[ActField, ...] = ()
     destroys: bool = False
     counts: Callable[[ConsoleDesk, Values], str] | None = None
-    """Of an act on all that a filter lets pass: how many those are."""
+    """For an act on all objects that pass a filter: returns how many they are, as text."""
 
     def on(self, values: Values) -> str:
-        """Return what it is done to, for the record."""
+        """Return the act's object as text, for the record."""
         return " ".join(f"{name}={values[name]}" for name in self.target if values.get(name) not in (None, ""))
 
 
@@ -179,7 +179,7 @@ def _matching_entries(desk: ConsoleDesk, values: Values) -> tuple[WorkJournal, l
 
 
 def _each(ids: list[int], do: Callable[[int], object], done: str) -> str:
-    """Do it to each, and say how many of them were not there any more, or were refused."""
+    """Do the act to each object; return a message with how many were not there any more, or were refused."""
     failed: list[StrandlineError] = []
     for one in ids:
         try:
@@ -321,7 +321,9 @@ def act_of(name: str) -> OperatorAct:
 
 
 def checked_target(act: OperatorAct, values: Values) -> dict[str, Any]:
-    """Return what an act is done to; refuses what it does not know, what is missing, and what is no text or number."""
+    """Return the values that name an act's object; refuse values that are unknown, missing, or
+    neither text nor number.
+    """
     return _checked(values, act.target, FILTER[1:] if act.target == FILTER else ())
 
 
@@ -338,7 +340,7 @@ def _checked(values: Values, known: Sequence[str], optional: Sequence[str]) -> d
 
 
 def checked_values(act: OperatorAct, values: Values) -> dict[str, Any]:
-    """Return all values of an act: what it is done to, and what it asks for."""
+    """Return all values of an act: those that name its object, and its fields."""
     fields = {one.name: one for one in act.fields}
     values = _checked(values, (*act.target, *fields), FILTER[1:] if act.target == FILTER else ())
     for name, field in fields.items():

@@ -31,7 +31,7 @@ def recent_acts(s: Strandline, limit: int) -> list[dict[str, Any]]:
 
 
 def _acts(s: Strandline, key: str, limit: int) -> list[dict[str, Any]]:
-    """Return the acts of a day, the newest first, each with what became of it."""
+    """Return the acts of a day, the newest first, each with its result."""
     ended: dict[str, Any] = {}
     found = []
     for event in s.journal.read(key, backwards=True, limit=2 * limit):
@@ -45,7 +45,7 @@ def _acts(s: Strandline, key: str, limit: int) -> list[dict[str, Any]]:
 
 
 def _changes(asked: dict[str, Any], end: dict[str, Any] | None) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what is another before and after: the name, and both."""
+    """Yield the values that differ before and after: the name, and both values."""
     before, after = asked.get("before"), (end or {}).get("after")
     if isinstance(before, dict) and isinstance(after, dict):
         for name in before.keys() | after.keys():

@@ -1,4 +1,6 @@
-"""What the console knows of one server: its journal, an hour's history, and groups and work journals that it opened."""
+"""The objects that the console of one server uses: its journal, an hour's history, and open groups
+and work journals.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConsoleDesk:
-    """One for each server. Any number of threads may use it."""
+    """The console's objects of one server. Any number of threads may use them."""
 
     def __init__(self, s: Strandline, groups: Mapping[str, Groups], *, show_payloads: bool) -> None:
         """`show_payloads`: whether pages show payloads, rows and data without being asked to."""
@@ -28,7 +30,9 @@ class ConsoleDesk:
         self._opening = Lock()
 
     def groups(self, stream: str) -> Groups:
-        """Return the groups of a stream: those that the server was given, else without targets, to look and to tell."""
+        """Return the groups of a stream: those that the server was given; for other streams groups without targets, to
+        show and to cancel.
+        """
         with self._opening:
             if stream not in self._groups:
                 if not any(one.stream == stream for one in self.s.streams()):
@@ -37,7 +41,7 @@ class ConsoleDesk:
             return self._groups[stream]
 
     def work(self, name: str) -> WorkJournal:
-        """Return a work journal that is there."""
+        """Return an existing work journal."""
         with self._opening:
             if name not in self._work:
                 self._work[name] = self.s.work(name)
@@ -48,11 +52,11 @@ class PageQuery(NamedTuple):
     """The values that a page was asked with, and the caller's rights."""
 
     values: Mapping[str, str]
-    """Of its path and its query string."""
+    """The values of the path and the query string."""
     payloads: bool
     """Whether payloads, rows and data are shown."""
     admin: bool
-    """Whether the token may act, and see what others did."""
+    """Whether the token may act, and see the record of acts."""
 
     def get(self, name: str) -> str:
         """Return a value; "" for one that was not given."""

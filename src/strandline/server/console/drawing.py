@@ -19,7 +19,7 @@ _SVG: Final = Markup('<svg viewBox="0 0 {} {}" class="{}" role="img" aria-label=
 
 
 class Bar(NamedTuple):
-    """A bar of a timeline: from when to when (µs), and how it went."""
+    """A bar of a timeline: its first and last time (µs), and its outcome."""
 
     label: str
     start: int
@@ -51,7 +51,9 @@ def line(values: Sequence[tuple[float, float]], span_s: float, label: str) -> Ma
 
 
 def graph(states: Mapping[str, tuple[str, str]], needs: Mapping[str, Sequence[str]], label: str) -> Markup:
-    """Draw steps as boxes, from left to right behind what they wait for. `states`: of each its state, and a note."""
+    """Draw steps as boxes; each is to the right of the steps that it waits for. `states` has a state and a note for
+    each.
+    """
     depth = _depths(states, needs)
     column: dict[int, int] = {}
     place: dict[str, tuple[int, int]] = {}
@@ -74,7 +76,7 @@ def _depths(states: Mapping[str, object], needs: Mapping[str, Sequence[str]]) ->
     try:
         for name in TopologicalSorter(known).static_order():
             depth[name] = 1 + max((depth[need] for need in known[name]), default=-1)
-    except CycleError:  # a history that was damaged is shown all the same
+    except CycleError:  # a damaged history is shown all the same
         return dict.fromkeys(states, 0)
     return depth
 
@@ -82,7 +84,7 @@ def _depths(states: Mapping[str, object], needs: Mapping[str, Sequence[str]]) ->
 def _edges(
     place: Mapping[str, tuple[int, int]], needs: Mapping[str, Sequence[str]], depth: Mapping[str, int]
 ) -> Iterator[Markup]:
-    """Without those that others imply."""
+    """Return the edges between steps, without those that others imply."""
     before: dict[str, set[str]] = {}
     for name in sorted(place, key=lambda one: depth[one]):
         own = {need for need in needs.get(name, ()) if need in place}

@@ -32,7 +32,7 @@ def groups_page(desk: ConsoleDesk, given: PageQuery) -> Found:
 
 
 def group_page(desk: ConsoleDesk, given: PageQuery) -> Found:
-    """Return a group: how it stands, its pictures, its steps with rows before and after, its history."""
+    """Return a group: its state, its pictures, its steps with rows before and after, its history."""
     groups, id_ = desk.groups(given.get("stream")), given.get("id")
     history = groups.load(id_)
     if history is None:
@@ -57,10 +57,11 @@ def group_page(desk: ConsoleDesk, given: PageQuery) -> Found:
 
 
 def needs_of(groups: Groups, history: History) -> dict[str, list[str]]:
-    """Return what each step waits for: by its plan, else by what its definition says alone."""
+    """Return the steps that each step waits for: from the plan if it can be made, else from the definition alone."""
     try:
         plan = groups.plan_of(history)
-    except (StrandlineError, KeyError, TypeError, ValueError):  # a table or a program has changed since
+    # the plan cannot be made, because a table or a program has changed
+    except (StrandlineError, KeyError, TypeError, ValueError):
         return {step["name"]: _declared(step) for step in history.definition.get("steps", ())}
     every = {**plan.steps, **plan.rollback}
     return {name: [*dict.fromkeys([*(step for step, _ in one.wants), *one.order])] for name, one in every.items()}
@@ -72,7 +73,7 @@ def _declared(step: Mapping[str, Any]) -> list[str]:
 
 
 def _bars(history: History, events: Sequence[tuple[str, Mapping[str, Any], int]]) -> Iterator[Bar]:
-    """A bar for each step that ran, then one for each undo, from what came before it to its end."""
+    """Return a bar for each step that ran, then one for each undo, from the event before it to its end."""
     for name, step in history.steps.items():
         if step.started:
             failed = step.state in ("failed", "unknown")
@@ -105,7 +106,7 @@ def _image(image: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _conflict(one: Mapping[str, Any]) -> dict[str, str]:
-    """Return a row that was changed by others: its key, and how it was before and after the step, and is now."""
+    """Return a row that others have changed: its key, and its values before the step, after it, and now."""
     return {
         name: ", ".join(map(_cell, value)) if isinstance(value, (list, tuple)) else _cell(value)
         for name, value in one.items()

@@ -34,7 +34,7 @@ _desks: WeakKeyDictionary[ServerApp, ConsoleDesk] = WeakKeyDictionary()
 
 
 def desk_of(app: ServerApp) -> ConsoleDesk:
-    """Return what the console knows of a server; the first time its history begins."""
+    """Return the console's objects of a server; the first call starts its history."""
     desk = _desks.get(app)
     if desk is None:
         desk = _desks[app] = ConsoleDesk(app.s, app.groups, show_payloads=app.show_payloads)
@@ -45,7 +45,7 @@ def desk_of(app: ServerApp) -> ConsoleDesk:
 
 
 def _found_with(call: HttpCall, one: ConsolePage, values: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Add what every template has."""
+    """Add the values that every template uses."""
     base = f"{call.prefix}/console"
     token, session = call.token, call.session
     return {
@@ -77,7 +77,7 @@ async def _loaded(one: ConsolePage, call: HttpCall, values: dict[str, Any]) -> d
 
 
 async def find(call: HttpCall, key: str) -> Response:
-    """Go to the page of a key that was typed in; of an entity type, if it is no key."""
+    """Redirect to the page of a key that was typed in, or of an entity type if the text is not a key."""
     written = key.strip()
     at = f"/journals/{segment(written)}" if "|" in written else f"/journals{query(entity_type=written)}"
     return RedirectResponse(f"{call.prefix}/console{at}", 303)
@@ -87,7 +87,7 @@ async def find(call: HttpCall, key: str) -> Response:
 
 
 async def live(call: HttpCall, at: str) -> Response:
-    """Stream the regions of a page that have changed, as long as its reader looks at it."""
+    """Stream the regions of a page that have changed, as long as the page is open."""
     one, values = page_at(at)
     if one.scope is not None:
         call.require(one.scope, values.get("key", "").partition("|")[0] or None)
@@ -124,7 +124,9 @@ async def _now(one: ConsolePage, call: HttpCall, values: dict[str, str]) -> list
 
 
 async def ask(call: HttpCall, act: str, values: str) -> Response:
-    """Answer with the question that stands before an act: what it does, how things stand, what it asks for."""
+    """Answer with the page that an operator confirms an act on: its explanation, the state of the
+    object, its fields.
+    """
     chosen, desk = act_of(act), desk_of(call.app)
     given = checked_target(chosen, _object(values))
     count = await call.run(chosen.counts, desk, given) if chosen.counts is not None else ""
@@ -144,7 +146,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 async def do_act(call: HttpCall, act: str, values: Any, why: str = "") -> dict[str, Any]:
-    """Do an act, with a record of it."""
+    """Do an act and record it."""
     call.require("admin")
     chosen, desk = act_of(act), desk_of(call.app)
     if not why.strip():
@@ -179,7 +181,7 @@ async def login(call: HttpCall) -> Response:
 
 
 async def first_page(call: HttpCall) -> Response:
-    """Go to the console."""
+    """Redirect to the console."""
     return RedirectResponse(f"{call.prefix}/console", 303)
 
 
@@ -204,7 +206,7 @@ async def events_csv(call: HttpCall, key: str, **values: Any) -> Response:
 
 
 def problem_page(request: Request, error: Exception, request_id: str) -> Response:
-    """Return an error as a page; who is not logged in is asked to."""
+    """Return an error as a page; without a session redirect to the login."""
     base = f"{str(request.scope.get('root_path', '')).rstrip('/')}/console"
     problem = problem_of(error, request_id)
     if problem["status"] == 401:

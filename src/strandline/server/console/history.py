@@ -1,4 +1,4 @@
-"""An hour's history of a journal: a thread looks at it every few seconds, once for all who watch."""
+"""An hour's history of a journal: one thread reads its status every few seconds, for all open pages."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 LOOK_S: Final = 5.0
 KEPT_S: Final = 3600.0
 FRESH_S: Final = 1.0
-"""A look that is no older serves everybody who asks."""
+"""How old a status may be to be used again."""
 _logger: Final = logging.getLogger("strandline.server")
 
 
 class StatusSample(NamedTuple):
-    """How a journal stood at one time."""
+    """The figures of a journal at one time."""
 
     at: float
     """Monotonic, in seconds."""
     recorded: int
-    """Records that the log has ever had, Marks too."""
+    """The number of records that the log has ever had, with Marks."""
     carried: int
     lag_actions: int
     lag_s: float
     projections: Mapping[str, float | None]
-    """How far each is behind the store; None before its start."""
+    """How many seconds each projection is behind the store; None before its start."""
 
 
 class Rate(NamedTuple):
@@ -59,18 +59,18 @@ class StatusHistory:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Look every few seconds from here on. Twice is harmless."""
+        """Start reading the status every few seconds. Twice is harmless."""
         with self._looking:
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="strandline-console", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop reading the status."""
         self._stop.set()
 
     def status(self) -> Status:
-        """Return how the journal stands, by a look that is fresh; raises what the look raised."""
+        """Return a status that is at most `FRESH_S` old; raise the error of reading it."""
         with self._looking:
             if time.monotonic() - self._looked_at > FRESH_S:
                 self._look()
@@ -107,7 +107,7 @@ class StatusHistory:
 
 
 def sample_of(status: Status, at: float) -> StatusSample:
-    """Return what is kept of a status."""
+    """Return the sample of a status."""
     rows = {section.name: section.rows for section in status.sections}
     return StatusSample(
         at,
@@ -120,7 +120,7 @@ def sample_of(status: Status, at: float) -> StatusSample:
 
 
 def span_of(samples: Sequence[StatusSample]) -> tuple[float, str]:
-    """Return how far back a picture goes, and what that is called: a minute at first, an hour in the end."""
+    """Return the time span of a picture and its title: a minute at first, an hour in the end."""
     passed = samples[-1].at - samples[0].at if samples else 0.0
     if passed >= KEPT_S * 0.95:
         return KEPT_S, "last hour"
@@ -129,7 +129,7 @@ def span_of(samples: Sequence[StatusSample]) -> tuple[float, str]:
 
 
 def rates(samples: list[StatusSample], what: str) -> list[Rate]:
-    """Return how much of a count came each second, between any two samples."""
+    """Return the growth of a count per second, between each two neighbouring samples."""
     return list(_rates(samples, what))
 
 

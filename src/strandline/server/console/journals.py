@@ -1,4 +1,4 @@
-"""Pages of journals: entity types, keys, events with a tag, and what a key has."""
+"""Pages of journals: entity types, keys, events with a tag, and one key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _tagged(s: Strandline, tag: str, given: PageQuery) -> Found:
 
 
 def journal_page(desk: ConsoleDesk, given: PageQuery) -> Found:
-    """Return what a key has: its head, its events from the newest, its snapshots."""
+    """Return a key's head, its events from the newest, and its snapshots."""
     journal, key = desk.s.journal, Key.of(given.get("key"))
     head, before = journal.head(key), whole(given.values, "before") if given.get("before") else 0
     to = before - 1 if before else None

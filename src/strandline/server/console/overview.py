@@ -1,4 +1,4 @@
-"""The first page: what is wrong, then what happens."""
+"""The first page: problems first, then activity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHARTS = (
 
 
 def overview(desk: ConsoleDesk, given: PageQuery) -> Found:
-    """Return what the first page shows."""
+    """Return the values of the first page."""
     status, samples = desk.history.status(), desk.history.samples()
     rows = {section.name: section.rows for section in status.sections}
     return {
@@ -54,7 +54,7 @@ def _log(status: Status, samples: Sequence[StatusSample]) -> dict[str, Any]:
 
 
 def _lags(status: Status) -> list[dict[str, Any]]:
-    """A bar for each partition: how much of the largest lag it has."""
+    """Return a bar for each partition: its lag as a share of the largest one."""
     most = max((one.lag_actions for one in status.partitions), default=0) or 1
     return [
         {"partition": one.partition, "lag": one.lag_actions, "lag_s": one.lag_s, "share": one.lag_actions / most,

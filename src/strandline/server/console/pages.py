@@ -1,4 +1,4 @@
-"""The pages of the console: what each is at, which scope it needs, what it is rendered with."""
+"""The pages of the console: the address, the scope and the template of each."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class ConsolePage:
     """A page of the console."""
 
     path: str
-    """Below /console."""
+    """The path below /console."""
     part: str
-    """Which entry of the navigation it belongs to."""
+    """The entry of the navigation that the page belongs to."""
     title: str
     load: Load
-    """Looks at the journal, in a thread."""
+    """Reads the page's values from the journal, in a thread."""
     template: str
     scope: str | None
     query: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ def _matched(pattern: list[str], segments: list[str]) -> dict[str, str] | None:
 
 
 def given_of(desk: ConsoleDesk, values: Mapping[str, Any], *, admin: bool) -> PageQuery:
-    """Return what a page was asked for."""
+    """Return the query of a page."""
     texts = {name: str(value) for name, value in values.items()}
     asked = texts.get("payloads")
     return PageQuery(texts, desk.show_payloads if asked is None else asked == "shown", admin)

@@ -15,7 +15,7 @@ LETTERS: Final = 100
 
 
 def projections_page(desk: ConsoleDesk, given: PageQuery) -> Found:
-    """Return every projection in a row; `state` keeps those with something wrong, or those that are paused."""
+    """Return a row for every projection; with `state` only those with a problem, or those that are paused."""
     found = [_row(one) for one in desk.s.projections.statuses()]
     wanted = given.get("state")
     shown = [row for row in found if not wanted or wanted in row["marks"]]

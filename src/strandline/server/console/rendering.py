@@ -1,4 +1,6 @@
-"""Pages from templates: everything is escaped, and what has no figure of its own on a screen is shown by its number."""
+"""Pages from templates: all text is escaped, and characters that a screen does not show are written
+by their numbers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from strandline.server.console.drawing import took
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
 LIVE: Final = "live_"
-"""Blocks of this name are regions that a page renews by itself."""
+"""Blocks whose names begin so are regions that a page renews by itself."""
 
 
 class LiveRegion(NamedTuple):
@@ -29,7 +31,7 @@ class LiveRegion(NamedTuple):
 
 @cache
 def templates() -> jinja2.Environment:
-    """Return the templates, with what all of them use."""
+    """Return the templates, with the filters and functions that all of them use."""
     loader = jinja2.FileSystemLoader(HERE / "templates")
     made = jinja2.Environment(
         loader=loader,
@@ -51,7 +53,7 @@ def templates() -> jinja2.Environment:
 
 @cache
 def static_version() -> str:
-    """Return what the addresses of static files have in them: another one when a file has changed."""
+    """Return the checksum that is in the addresses of static files; it changes when a file does."""
     digest = sha256()
     for path in sorted(STATIC.iterdir()):
         digest.update(path.read_bytes())

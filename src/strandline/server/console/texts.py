@@ -1,6 +1,6 @@
-"""Texts of pages: nothing that a journal has can make a page say something else than what is there.
+"""Texts of pages: no text of a journal can make a page show something that is not there.
 
-Marks that turn the direction of writing, and characters that show nothing, are shown by their numbers. Payloads are
+Marks that turn the direction of writing, and invisible characters, are shown by their numbers. Payloads are
 text, cut at 10 kB. Cells of CSV that a spreadsheet would take for a formula begin with an apostrophe.
 """
 
@@ -26,7 +26,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def visible(value: Any) -> Any:
-    """Return what a template prints, every character that shows nothing or turns what follows by its number."""
+    """Return text for a template; invisible characters and direction marks are replaced by their numbers."""
     if value is None or isinstance(value, (int, float, Markup, Undefined)):
         return value
     return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(value))
@@ -45,7 +45,7 @@ def payload_text(value: Any) -> str:
 
 
 def cut(text: str) -> str:
-    """Return at most 10 kB of a text, and how much is left out."""
+    """Return at most 10 kB of a text, with a note of how much is left out."""
     raw = text.encode(errors="replace")
     if len(raw) <= SHOWN_BYTES:
         return text
@@ -110,6 +110,6 @@ def segment(value: object) -> str:
 
 
 def query(**given: object) -> str:
-    """Return a query string of what is given; "" without anything."""
+    """Return a query string of the given values; "" without values."""
     named = {name.rstrip("_"): str(value) for name, value in given.items() if value not in (None, "", False)}
     return f"?{urlencode(named)}" if named else ""

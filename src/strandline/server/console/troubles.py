@@ -1,4 +1,4 @@
-"""What is wrong with a journal: said first, the worst first, each with the place where something can be done. Pure."""
+"""The problems of a journal, the worst first, each with a link to the page where an operator can act. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from strandline.journal.status import Status
 from strandline.server.console.texts import query, seconds, segment
 
 LAG_S: Final = 60.0
-"""Older than this, what waits to be carried or handled is worth a look."""
+"""Events that wait longer than this to be carried or handled are a problem."""
 
 
 class Trouble(NamedTuple):
     """Something that an operator should look at."""
 
     level: str
-    """bad: something stands still or is lost; warn: it may soon, or somebody should look."""
+    """`bad`: a part stands still or data is lost. `warn`: that may happen soon, or an operator should look."""
     text: str
     hint: str
     link: str
-    """Below the console's own address; "" for none."""
+    """The path below the console's own address; "" for no link."""
 
 
 def troubles(status: Status) -> list[Trouble]:
-    """Return what is wrong, the worst first."""
+    """Return the problems, the worst first."""
     rows = {section.name: section.rows for section in status.sections}
     found = [*_of_pipeline(status), *_of_sections(status)]
     for row in rows.get("projections", ()):

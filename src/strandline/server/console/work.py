@@ -18,7 +18,7 @@ RANGES: Final = ((0, 9, "now"), (10, 49, "new"), (50, 179, "reset"), (180, 199, 
 
 
 def work_page(desk: ConsoleDesk, given: PageQuery) -> Found:
-    """Return every work journal in a row."""
+    """Return a row for every work journal."""
     rows = {section.name: section.rows for section in desk.history.status().sections}
     return {"rows": rows.get("work", ())}
 
@@ -65,12 +65,12 @@ def _range(priority: str) -> tuple[int, int]:
 
 
 def due_of(one: Entry) -> int:
-    """Return from when on an entry may be claimed."""
+    """Return the time from which an entry may be claimed."""
     return max(one.process_date, one.retry_date)
 
 
 def turn_of(one: Entry, now: int) -> tuple[bool, int, int]:
-    """Return what entries are sorted by as they are handed out: due ones by priority, later ones by date."""
+    """Return the sort key of an entry in the order of claims: due entries by priority, later ones by date."""
     due = due_of(one)
     return (True, due, one.priority) if due > now else (False, one.priority, due)
 
