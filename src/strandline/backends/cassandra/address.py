@@ -1,4 +1,4 @@
-"""What the URL of a keyspace says beside its hosts, checked before anything is opened.
+"""The keyspace and parameters of a `cassandra://` URL, checked before anything is opened.
 
 cassandra://USER:PASSWORD@HOST:PORT,HOST/KEYSPACE
     ?replication=3          replicas in each data centre, of a keyspace that is created
@@ -22,7 +22,7 @@ _KEYSPACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 
 def check_url(url: Url) -> None:
-    """Raise `InvalidInput` for what cannot be meant."""
+    """Raise `InvalidInput` for a URL with wrong or contradictory parts."""
     if not _KEYSPACE.fullmatch(url.name):
         allowed = "a keyspace of letters, digits and _, at most 48, a letter first"
         raise invalid("url_incomplete", "store", "no name of a keyspace", allowed=allowed, got=url.name)
@@ -40,20 +40,20 @@ def replicas_given(url: Url) -> int:
 
 
 def wants_tls(url: Url) -> bool:
-    """Yes, unless every host is this machine, or the URL says otherwise."""
+    """Return whether to use TLS: yes, unless every host is this machine, or the URL says otherwise."""
     here = all(is_loopback(host.name) for host in url.hosts)
     return url.parameters.get("tls", "off" if here else "on") == "on"
 
 
 def tls_of(url: Url) -> ssl.SSLContext | None:
-    """TLS with names checked, where it is wanted."""
+    """Return the TLS context, which checks names; None where TLS is not wanted."""
     if not wants_tls(url):
         return None
     try:
         context = ssl.create_default_context(cafile=url.parameters.get("cafile"))
         if certificate := url.parameters.get("certfile"):
             context.load_cert_chain(certificate, url.parameters.get("keyfile"))
-    except OSError as error:  # among them what OpenSSL makes of a file that holds no certificate
+    except OSError as error:  # this includes OpenSSL's error for a file that holds no certificate
         files = {name: url.parameters[name] for name in ("cafile", "certfile", "keyfile") if name in url.parameters}
         raise unusable_files(files, error.strerror or str(error)) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,4 +1,4 @@
-"""What `connect` opens: a store in a Cassandra keyspace."""
+"""The back-end of `cassandra://` URLs: a store in a Cassandra keyspace."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class CassandraBackend(Backend):
-    """A store alone: a log would need what Cassandra does not have, one order for all writers."""
+    """Opens stores, but no logs: a log needs one order for all writers, which Cassandra does not have."""
 
     shared, local = True, False
-    batch_actions_max = 10_000  # it takes longer, so in shorter steps
+    batch_actions_max = 10_000  # a batch takes longer here, so batches are smaller
 
     def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Any:
         raise ValueError(f"{url} names no log")

@@ -1,4 +1,4 @@
-"""What is refused before a keyspace is used: a cluster that could lose what it acknowledged.
+"""The checks before a keyspace is used: they refuse a cluster that could lose what it acknowledged.
 
 before 4.0; as a target before 5.0  never
 periodic `commitlog_sync`           with `accept_power_loss`
@@ -17,14 +17,15 @@ from strandline.settings import Settings
 
 VERSION_LEAST: Final = (4, 0)
 TARGET_VERSION_LEAST: Final = (5, 0)
-"""Of a target: older ones do not tell when the elements of a set or a map were written, and nothing ran on them."""
+"""The least version of a target of event groups. Older ones do not tell when elements of a set or map were written, and
+are not tested."""
 REPLICAS_LEAST: Final = 3
 _PACKAGE: Final = "strandline.backends.cassandra"
 _RAISE: Final = "ALTER KEYSPACE … WITH replication of 3, then nodetool repair"
 
 
 def check_nodes(session: Session, settings: Settings, least: tuple[int, int] = VERSION_LEAST) -> tuple[str, int]:
-    """Refuse a version or a commit log that is not safe; the data centre and how many of its nodes are up."""
+    """Refuse a version or a commit log that is not safe; return the data centre and how many of its nodes are up."""
     answers = session.on_every_node("server", package=_PACKAGE)
     for address, rows in answers:
         check_version(address, str(rows[0][0]), least)
@@ -34,14 +35,14 @@ def check_nodes(session: Session, settings: Settings, least: tuple[int, int] = V
 
 
 def check_version(address: str, version: str, least: tuple[int, int] = VERSION_LEAST) -> None:
-    """Refuse a Cassandra that is older: before 4.0 its settings cannot be read, and it is no longer mended."""
+    """Refuse an older Cassandra: before 4.0 its settings cannot be read, and it gets no fixes any more."""
     if _numbers(version) < least:
         needed = f"{'.'.join(map(str, least))} or newer" + (" for a target of groups" if least > VERSION_LEAST else "")
         raise _unsafe(f"node {address} is Cassandra {version}", needed, "upgrade the nodes", found=version)
 
 
 def check_commit_log(address: str, found: str, settings: Settings) -> None:
-    """Refuse a commit log that is synced only now and then."""
+    """Refuse a commit log that is synced periodically, and not before a write is acknowledged."""
     if found not in ("batch", "group"):
         _accept_or_raise(settings, _unsafe(
             f"node {address} has commitlog_sync {found}: it acknowledges before the disk has it",
@@ -52,7 +53,7 @@ def check_commit_log(address: str, found: str, settings: Settings) -> None:
 
 
 def check_replicas(settings: Settings, replicas: int, *, durable: bool = True, new: bool = False) -> None:
-    """Refuse a keyspace that one or two lost disks would lose, or a `new` one that would be so."""
+    """Refuse a keyspace, existing or `new`, whose data one or two lost disks would lose."""
     if not durable:
         _accept_or_raise(settings, _unsafe(
             "durable_writes is false: what a node acknowledged is gone when it stops",
@@ -70,7 +71,7 @@ def check_replicas(settings: Settings, replicas: int, *, durable: bool = True, n
 
 
 def _accept_or_raise(settings: Settings, error: Unsupported) -> None:
-    """Say at each start what can be lost, where that was accepted."""
+    """Raise an error; or where power loss is accepted, warn at each start of what can be lost."""
     if not settings.accept_power_loss:
         raise error
     caution(f"accept_power_loss is on; {error.message}")

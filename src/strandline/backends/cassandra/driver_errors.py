@@ -33,7 +33,7 @@ from strandline.errors import Applied, SchemaMismatch, StrandlineError, Unavaila
 from strandline.urls import Url
 
 FAILURES = (DriverException, RequestExecutionException, NoHostAvailable, ConnectionException, OSError)
-"""All that a call of the driver may raise because of the cluster."""
+"""The errors that a call of the driver may raise because of the cluster."""
 
 
 def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineError:
@@ -87,13 +87,13 @@ def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineEr
 
 
 def is_busy(error: BaseException) -> bool:
-    """Return whether nothing was sent because earlier requests have not left yet: the network or the node is slow."""
+    """Return whether nothing was sent because earlier requests are still unsent: the network or the node is slow."""
     found = _inner(error)
     return bool(found) and all(isinstance(inner, ConnectionBusy) for inner in found)
 
 
 def not_opened(error: BaseException, url: Url, timeout_s: float) -> StrandlineError:
-    """Return why no session could be opened: nodes that are not there, or that let nobody in."""
+    """Return the error for a session that could not be opened: no node answers, or the nodes refuse the login."""
     if isinstance(error, UnresolvableContactPoints):
         return unreachable("Cassandra", str(url), "no such host")
     if isinstance(error, NoHostAvailable) and not isinstance(error.errors, dict):  # nodes that no policy would use
@@ -127,7 +127,7 @@ _TLS_REASONS: Final = [
         "give a port with TLS; on this machine ?tls=off needs none",
     ),
     (
-        # Said once it has begun, by chance of timing in one way or another.
+        # The driver's errors after a session of TLS began: the timing decides which one comes.
         r"ALERT_\w*(CERTIFICATE|UNKNOWN_CA)|EOF occurred|Connection reset|Broken pipe|closed",
         "it takes nobody without a certificate that it trusts",
         "give ?certfile=FILE&keyfile=FILE, signed by an authority that the nodes trust",
@@ -144,7 +144,7 @@ _REASONS: Final = [
 
 
 def refused(url: Url) -> Unavailable:
-    """Wrong credentials, or rights that are missing; which of both, the server's log says."""
+    """Return the error for wrong credentials or missing rights. Only the server's log says which of the two it is."""
     return Unavailable(
         f"{url}: Cassandra refuses this user",
         code="away",
@@ -155,7 +155,7 @@ def refused(url: Url) -> Unavailable:
 
 
 def _no_host(error: NoHostAvailable, url: Url, *, writing: bool) -> StrandlineError:
-    """Return the error where no node could take a request: as the last of them said, or away if they said nothing."""
+    """Return the error for a request that no node took: the last node's error, or `away` if no node answered."""
     if is_busy(error):
         return _overloaded(url)
     found = _inner(error)

@@ -1,4 +1,4 @@
-"""Heads and ended lives as Cassandra keeps them: where they stand, and many of them at a time.
+"""Reads heads and ended lives from Cassandra, many at a time.
 
 Both are partitioned by the key's slice, so the states of a batch of keys are a few hundred queries, not one per key.
 """
@@ -72,7 +72,8 @@ def _chunks(items: list[_T]) -> Iterator[list[_T]]:
 
 
 def head_of(row: Sequence[Any]) -> Head | None:
-    """Return the head in a row of `metajournal` with what stands beside it; a row that only hides has none yet."""
+    """Return the head in a row of `metajournal`, with the archive's columns; None for a row that only hides events so
+    far."""
     if row[_OFFSET] is None:
         return None
     hidden_to, archive_life, archive_to = row[_BESIDE:]

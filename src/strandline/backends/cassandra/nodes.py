@@ -1,4 +1,4 @@
-"""Nodes as TLS knows them: each is found at an address, and its certificate is checked for the name that the URL gives.
+"""Nodes with names for TLS: a node is reached at an address, but its certificate is checked for the name in the URL.
 
 The driver works with addresses alone: it looks names up and forgets them, and learns of other nodes from the cluster,
 which has no names. So the certificate of a node that the URL does not name must have its address.
@@ -14,7 +14,7 @@ from cassandra.connection import DefaultEndPoint, DefaultEndPointFactory
 
 
 class NamedNode(DefaultEndPoint):  # type: ignore[misc]
-    """A node with a name. It equals the node at its address, however that is heard of."""
+    """A node with a name. It equals the driver's node at the same address, from whatever source the driver has that."""
 
     def __init__(self, address: str, port: int, name: str) -> None:
         super().__init__(address, port)
@@ -26,7 +26,7 @@ class NamedNode(DefaultEndPoint):  # type: ignore[misc]
 
 
 class NamedNodes(DefaultEndPointFactory):  # type: ignore[misc]
-    """Gives the nodes that the cluster tells of their names, where they have one."""
+    """Gives names to the nodes that the driver learns of from the cluster, if the URL names them."""
 
     def __init__(self, named: Iterable[NamedNode], port: int) -> None:
         super().__init__(port)
@@ -38,7 +38,7 @@ class NamedNodes(DefaultEndPointFactory):  # type: ignore[misc]
 
 
 def named_nodes(places: Iterable[tuple[str, int]]) -> list[NamedNode]:
-    """Return the nodes at these names and ports: one for each address of a name, none for a name that has none."""
+    """Return the nodes at these names and ports: one for each address of a name."""
     found: dict[NamedNode, None] = {}
     for name, port in places:
         try:

@@ -4,7 +4,7 @@ Cassandra alters a schema statement by statement, so a creation that was killed 
 statement may be repeated, and the keyspace counts as made when `schema_version`, written last, is there.
 
 A step is a file of statements: `CREATE TABLE IF NOT EXISTS`, `ALTER TABLE … ADD`, indexes, and changes of data. A
-SELECT in it gives its rows to the statement that follows it, one by one: so a step changes what stands in a table.
+SELECT in it gives its rows to the statement that follows it, one by one, so that a step can change rows of a table.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ from strandline.settings import Settings
 from strandline.sql.steps import Columns, Description, SchemaStep, StepDone, check_schema, missing_steps, steps_of
 
 LOCK_S: Final = 60.0
-"""A lock whose holder did nothing for so long is taken over."""
+"""How long a lock's holder may do nothing before another process takes the lock over."""
 SERVED_S: Final = 10.0
-"""A node lists a table before it serves it; a table that it refuses for so long is another's."""
+"""How long a node may refuse a table that it lists, because it lists tables before it serves them."""
 ROLES: Final = ("append", "pipeline", "read")
-"""What the users of a store may do (`cql/roles.cql`)."""
+"""The roles of a store's users (`cql/roles.cql`)."""
 _PACKAGE: Final = "strandline.backends.cassandra"
 _STEPS: Final = "strandline.backends.cassandra"
 _VERSION: Final = "schema_version"
 _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS keyspace\.(\w+) \((.*), PRIMARY KEY \(\(([^)]*)\)(.*)\)\)$")
 _ADDED: Final = re.compile(r"ALTER TABLE keyspace\.(\w+) ADD (\w+) (\S+)")
 ROWS_A_BEAT: Final = 1000
-"""So many rows a step changes before it says again that it lives."""
+"""How many rows a step changes before it renews its lock."""
 
 
 def open_keyspace(
     session: Session, settings: Settings, fixed: Mapping[str, str], *, create: bool, lock_s: float = LOCK_S
 ) -> dict[str, str]:
-    """Check a keyspace, or create it with what is `fixed` for ever; what its creation fixed.
-
-    Where it may be created, and is not yet, what would be refused then is refused now.
+    """Check a keyspace, or create it with what is `fixed` for ever; return what its creation fixed. A keyspace that may
+    be created later is checked now for all that creation would refuse.
     """
     replicas = replicas_given(session.url)
     datacenter, nodes = check_nodes(session, settings)
@@ -86,7 +85,7 @@ def describe_keyspace(session: Session) -> Description:
 
 
 def upgrade_keyspace(session: Session) -> list[str]:
-    """Do the steps that are missing; their names."""
+    """Do the missing steps; return their names."""
     if not _is_made(session):
         raise _no_schema(session)
     with _locked(session, LOCK_S) as lock:
@@ -97,7 +96,7 @@ def upgrade_keyspace(session: Session) -> list[str]:
 
 
 def roles_of(keyspace: str, prefix: str) -> str:
-    """The statements that make the roles of a store and give them their rights, with their comments."""
+    """Return the statements that make the roles of a store and give them their rights, with their comments."""
     text = written(_PACKAGE, "roles", keyspace)
     for role in ROLES:
         text = text.replace(f"{{{role}}}", f'"{prefix}_{role}"')
@@ -113,7 +112,7 @@ def _create(session: Session, fixed: Mapping[str, str], lock_s: float) -> None:
     with _locked(session, lock_s) as lock:
         stored = _settings(session)
         if _VERSION in stored:
-            return  # somebody else did it while we waited
+            return  # another process did it while this one waited
         _do(session, lock, missing_steps("store", _done(session), _steps(session)))
         lock.beat()
         _fix(session, {name: value for name, value in fixed.items() if name not in stored})
@@ -167,7 +166,7 @@ class SchemaLock:
         self._beat = 0
 
     def take(self, lock_s: float) -> None:
-        """Wait for it; one whose holder did nothing for `lock_s` is taken over."""
+        """Wait for the lock, and take it over if its holder does nothing for `lock_s`."""
         seen: tuple[Any, Any] | None = None
         since = time.monotonic()
         give_up = since + 10 * lock_s
@@ -188,7 +187,7 @@ class SchemaLock:
             time.sleep(0.05)
 
     def beat(self) -> None:
-        """Say that the work goes on; `Unavailable.serialization` if somebody else took it over."""
+        """Renew the lock; `Unavailable.serialization` if another process took it over."""
         self._beat += 1
         if not self._set(self._holder, self._beat - 1):
             raise Unavailable(
@@ -233,7 +232,7 @@ def _served_settings(session: Session) -> dict[str, str]:
     while True:
         try:
             return _settings(session)
-        except (SchemaMismatch, Unavailable):  # it does not know the table, or has no files for it yet
+        except (SchemaMismatch, Unavailable):  # the node does not know the table yet, or has no files for it
             if time.monotonic() > give_up:
                 raise
         time.sleep(0.05)
@@ -248,7 +247,7 @@ def _done(session: Session) -> list[StepDone]:
 
 
 def _steps(session: Session) -> Sequence[SchemaStep]:
-    """Return the store's own steps, then those of views whose statements are elsewhere, named after their packages."""
+    """Return the store's own steps, then those of views in other packages, with the package before each name."""
     return steps_of(_STEPS, session.packages, "cql")
 
 

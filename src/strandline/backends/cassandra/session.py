@@ -36,14 +36,14 @@ from strandline.urls import PORTS, Url
 IN_FLIGHT_MAX: Final = 256
 IN_FLIGHT_BYTES_MAX: Final = 8 * 2**20
 ROW_BYTES: Final = 100
-"""What a row takes beside its values, about."""
+"""About how many bytes a row takes beside its values."""
 BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 64 * 2**10
 DDL_TIMEOUT_S: Final = 60
 BUSY_S: Final = 0.01
-"""While a socket is full: how long until the next try."""
+"""The pause between tries while a socket is full."""
 HEARTBEAT_S: Final = 5
-"""A connection that was silent for so long is asked whether it lives."""
+"""How long a connection may be silent before the driver checks it."""
 OWN_PACKAGE: Final = "strandline.backends.cassandra"
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class CqlRequest(NamedTuple):
     name: str
     rows: Sequence[Sequence[Any]]
     size: int = 0
-    """Bytes of large values."""
+    """The bytes of the large values."""
     package: str = OWN_PACKAGE
     """The package that has the statement."""
 
@@ -97,7 +97,7 @@ class Session:
             return self._patiently(lambda: list(session.execute(bound)))
 
     def serial_rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return rows as the last conditional write left them, one that is under way included."""
+        """Return rows as the last conditional write left them, even if that write is still under way."""
         with self._asking(writing=False) as session:
             bound = self._bound(session, name, values, OWN_PACKAGE)
             bound.consistency_level = ConsistencyLevel.SERIAL
@@ -139,7 +139,7 @@ class Session:
             yield from self._patiently(lambda: session.execute(self._bound(session, name, values, package)))
 
     def change(self, text: str, values: Sequence[Any]) -> None:
-        """Execute a write that has no name, with the values in its places: for a caller that changes a schema."""
+        """Execute a write that has no name, with these values: for a caller that changes a schema."""
         with self._asking(writing=True) as session:
             prepared = self._prepared.get(text) or self._prepare_text(session, text, text)
             self._patiently(lambda: session.execute(prepared.bound(values)))
@@ -147,7 +147,8 @@ class Session:
     # ------------------------------------------------------------ many at a time
 
     def each(self, queries: Iterable[Query | tuple[str, Sequence[Any]]]) -> Iterator[list[Any]]:
-        """Yield the rows of each query, in their order; so many are under way that nobody waits for the network."""
+        """Yield the rows of each query, in their order. Many queries are under way at a time, to hide the network's
+        latency."""
         session = self._open()
         bound = ((self._bound(session, *Query(*query)), 0) for query in queries)
         for answer in self._flight(session, bound, writing=False):
@@ -157,7 +158,7 @@ class Session:
                 raise outcome_of(error, self.url, writing=False) from error
 
     def write(self, requests: Iterable[CqlRequest]) -> None:
-        """Write all of them, in any order; they are done when this returns."""
+        """Execute all these writes, in any order; they are acknowledged when this returns."""
         session = self._open()
         for _ in self._flight(session, self._bodies(session, requests), writing=True):
             pass
@@ -176,20 +177,21 @@ class Session:
     def _flight(
         self, session: DriverSession, bodies: Iterable[tuple[Any, int]], *, writing: bool
     ) -> Iterator[Iterable[Any]]:
-        """Send, and hand out the answers in order. When it is full, half of it lands before more is sent."""
+        """Send requests, and yield their answers in order. At the limit of requests under way, half are awaited before
+        more are sent."""
         under_way: deque[tuple[Any, Any, int]] = deque()
         size = 0
         try:
             for body, weight in bodies:
                 if under_way and (len(under_way) >= IN_FLIGHT_MAX or size + weight > IN_FLIGHT_BYTES_MAX):
                     half = (len(under_way) + 1) // 2
-                    with suppress(NoHostAvailable):  # which is told below
-                        under_way[half - 1][1].result()  # the others before it are there by then
+                    with suppress(NoHostAvailable):  # its error is raised below
+                        under_way[half - 1][1].result()  # the answers before it have come by then
                     for _ in range(half):
                         size -= under_way[0][2]
                         yield self._landed(session, *under_way.popleft())
-                # Without a timer for each: nodes answer in time or say that they cannot, and a heartbeat finds those
-                # that do neither.
+                # No timer for each request: a node answers in time or says that it cannot, and the heartbeat finds one
+                # that does neither.
                 under_way.append((body, session.execute_async(body, timeout=None), weight))
                 size += weight
             while under_way:
@@ -198,11 +200,11 @@ class Session:
             raise outcome_of(error, self.url, writing=writing) from error
 
     def _landed(self, session: DriverSession, body: Any, sent: ResponseFuture, _: int) -> Iterable[Any]:
-        """Return the answer to what was sent, or is sent now if it could not be."""
+        """Return the answer to a request. A request that could not be sent before is sent again."""
         return self._patiently(sent.result, lambda: session.execute(body, timeout=None))
 
     def _patiently(self, execute: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """Try again while nothing can be sent; `NoHostAvailable` if that stays so."""
+        """Try again while nothing can be sent, up to the time-out; then raise `NoHostAvailable`."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -242,7 +244,7 @@ class Session:
             raise closed("this store")
 
     def close(self) -> None:
-        """Let go of everything. Twice is harmless; in a forked child nothing is touched."""
+        """Close the session. A second call does nothing, nor does a call in a forked child."""
         if self._closed or forks.generation != self._generation:
             self._closed = True
             return
@@ -262,7 +264,7 @@ class Session:
 
     @contextmanager
     def _asking(self, *, writing: bool) -> Iterator[DriverSession]:
-        """Give the driver's session, and translate the errors that come of what is asked of it."""
+        """Give the driver's session, and translate the errors of its calls."""
         session = self._open()
         try:
             yield session
@@ -277,7 +279,7 @@ class Session:
         except FAILURES as error:
             if cluster is not None:
                 cluster.shutdown()
-            raise not_opened(error, self.url, self._timeout_s) from None  # it may show the password
+            raise not_opened(error, self.url, self._timeout_s) from None  # the driver's error may show the password
         session.use_client_timestamp = False
         return cluster, session
 

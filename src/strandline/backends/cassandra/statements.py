@@ -1,7 +1,7 @@
 """Statements of CQL, by package and name, from the files in the folder `cql` of that package (`sql/sections.py`).
 
-Tables are written `keyspace.NAME`. The name of a keyspace cannot be a value of a statement, so it is put there when a
-statement is loaded: quoted, and of a form that was checked with the URL.
+Tables are written `keyspace.NAME`. CQL takes no keyspace name as a value, so the name is put into a statement when it
+is loaded: quoted, and in a form that was checked with the URL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def script(package: str, name: str, keyspace: str) -> list[str]:
 
 
 def written(package: str, name: str, keyspace: str) -> str:
-    """A section as it stands in its file, for a keyspace."""
+    """Return a section as it is in its file, for a keyspace."""
     return named(_text(package, name), keyspace)
 
 

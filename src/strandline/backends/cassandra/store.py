@@ -1,8 +1,8 @@
 """A journal store in a Cassandra keyspace.
 
-There are no transactions: `cassandra_writing` fixes the order of writes, every write is idempotent, and a pointer moves
-only by a conditional write, last, under the fence of the pipeline's lease. Reads and writes are LOCAL_QUORUM,
-conditional ones SERIAL. A batch never spans two partition keys.
+There are no transactions: `store.phases` fixes the order of writes, every write is idempotent, and the pointer moves
+last, by a conditional write under the fence of the pipeline's lease. Reads and writes are LOCAL_QUORUM, conditional
+ones SERIAL. A batch never spans two partition keys.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class CassandraStore:
         self._last_us = 0
         self._lock = Lock()
         self._largest: dict[tuple[Any, ...], int] = {}
-        """Of what was scanned, the bytes of the largest row of the last page."""
+        """By scan, the bytes of the largest row in its last page."""
         self.archive = Archive(self)
 
     @classmethod
@@ -154,7 +154,7 @@ class CassandraStore:
         return _pointer_in(self._session.rows("pointer", (partition,)), partition)
 
     def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
-        pointer = self._pointer(partition)  # first: the other way round loses actions
+        pointer = self._pointer(partition)  # The pointer is read first: the other order would lose actions.
         if len(keys) == 1:
             (key,) = keys
             head, life = find(self._session, key)
@@ -199,7 +199,7 @@ class CassandraStore:
             from_, to = _beyond(found[-1][0], from_, to, backwards)
         if not page.asks or first == last:
             return RowPage(page.rows, not page.asks)
-        # The rest may be far away: a journal may start at any number. The head says where its rows can be.
+        # The remaining rows may be far away, since a journal may start at any number. The head says where they can be.
         head = find(self._session, key).head
         if head is None or head.life != life:
             return RowPage(page.rows, False)
@@ -278,7 +278,7 @@ class CassandraStore:
 
         if bytes_max is None or not scan.order:
             return grown(scan, ask, after, limit, None)
-        # Rows are mostly as large as those before them: so a page of small ones takes one request.
+        # Rows are mostly as large as those before them, so a page of small rows takes one request.
         whose = (scan.name, *equal[:1])
         first = bytes_max // self._largest.get(whose, bytes_max // FIRST_ROWS or 1)
         page = grown(scan, ask, after, limit, bytes_max, max(1, first))
@@ -311,7 +311,7 @@ class CassandraStore:
         slices: tuple[int, int] | None,
     ) -> Iterator[EventRow]:
         to = min(to, self._pointer(partition).timestamp)  # above it a killed attempt may have left some of its rows
-        # Each type is read only as far as its events are among the first.
+        # Each type is read only as far as its events are among the first of the page.
         ways = [self._event_rows(type_, partition, after, to, min(limit, EVENTS_A_QUERY)) for type_ in types]
         rows = heapq.merge(*ways, key=lambda row: (row.timestamp, row.seq_nr))
         return (row for row in rows if slices is None or slices[0] <= row.slice <= slices[1])
@@ -327,12 +327,12 @@ class CassandraStore:
     def _shown(
         self, name: str, type_: str, partition: int, after: tuple[Any, ...], to: int, limit: int
     ) -> Iterator[tuple[Any, Head]]:
-        """Yield rows of the slice view of a type by time, as a statement gives them: those that no delete or purge has
-        hidden; with the heads of their keys."""
+        """Yield rows of the slice view of a type by time, as a statement gives them, with the heads of their keys. Rows
+        that a delete or purge has hidden are left out."""
         bucket, last = after[0] // MINUTE_US, to // MINUTE_US
         count = 1
         while True:
-            # No more buckets are listed than are read. Where little stands in them, more of them at a time.
+            # No more buckets are listed than are read. Where buckets have few rows, more of them are listed at a time.
             listed = [nr for (nr,) in self._session.rows("buckets", (type_, partition, bucket, last, count))]
             found = self._in_buckets(name, type_, partition, listed, after, to, limit)
             some = 0
@@ -351,7 +351,7 @@ class CassandraStore:
     def _in_buckets(
         self, name: str, type_: str, partition: int, buckets: Sequence[int], after: tuple[Any, ...], to: int, limit: int
     ) -> list[list[Any]]:
-        """Return the first rows of each; where one is refused, of smaller spans of it."""
+        """Return the first rows of each bucket. A bucket whose read is refused is read in smaller spans."""
         try:
             return list(self._session.each((name, (type_, partition, nr, *after, to, limit)) for nr in buckets))
         except Unavailable as refused:
@@ -387,7 +387,7 @@ class CassandraStore:
     def _keys(
         self, entity_type: str, start: str, limit: int, slices: tuple[int, int] = (0, SLICES - 1)
     ) -> list[tuple[int, str]]:
-        """Slice and key of each, after a place in the first slice."""
+        """Return slice and key of each key, after a place in the first slice."""
         lo, hi = slices
         found: list[str] = []
         count = 1
@@ -406,18 +406,18 @@ class CassandraStore:
             pages = dict(zip(asked, rows, strict=True))
             living = self._with_head([row for page in pages.values() for row in page])
             found += [row[0] for page in pages.values() for row in page if row[0] in living]
-            # A slice whose page was full, but of purged keys, is asked for more.
+            # A slice whose page was full of purged keys is asked for more.
             short = len(found) < limit
             asked = {slice_: page[-1][0] for slice_, page in pages.items() if short and len(page) >= limit}
         return sorted(found, key=lambda key: (slice_of(key), key.encode()))
 
     def _with_head(self, rows: Sequence[Any]) -> set[str]:
-        """Return the keys, of rows of key, offset and life, whose head no ended life covers."""
+        """Return the keys whose head no ended life covers, from rows of key, offset and life."""
         ended = find_ended(self._session, [row[0] for row in rows])
         return {row[0] for row in rows if row[1] is not None and not (row[0] in ended and ended[row[0]].life >= row[2])}
 
     def _expired(self, at: int, after: tuple[int, str], limit: int) -> list[tuple[int, str, int]]:
-        """Looks at every slice of every type: expiry has no table of its own."""
+        """Return expired keys. It reads every slice of every type, because expiry has no table of its own."""
         start = after[0], after[1].encode()
         queries = (("expired", (type_, slice_, at)) for type_ in self._all_types() for slice_ in range(SLICES))
         rows = (row for rows in self._session.each(queries) for row in rows)
@@ -436,7 +436,7 @@ class CassandraStore:
         found = self._pointer(new.partition)
         check_fence(found.fence, new.fence)
         check_pointer(found, seen)
-        if new.offset <= found.offset:  # all of it is there
+        if new.offset <= found.offset:  # the whole batch is in the store already
             return
         run(written(batch, self.views), self._writing.write, self._writing.find)
         self._move(found, new._replace(revision=found.revision + 1))
@@ -446,14 +446,15 @@ class CassandraStore:
         return Writing(self._session, self._limits)
 
     def _move(self, found: Pointer, new: Pointer) -> None:
-        """Move what was found to a new pointer, or raise the refusal that says why not."""
+        """Replace the pointer that was found with a new one, or raise the error that says why not."""
         now = self._set_pointer(found, new)
         if now != new:
             check_fence(now.fence, new.fence)
             check_pointer(now, found)
 
     def _set_pointer(self, found: Pointer, new: Pointer) -> Pointer:
-        """Conditionally; the pointer that is there then. A write whose answer was lost is looked at again."""
+        """Set the pointer if it is still `found`; return the pointer after that. If the write's answer was lost, read
+        it again."""
         absent = found == Pointer(found.partition)
         seen = (None, None, None) if absent else (found.offset, found.fence, found.revision)
         _, *values = POINTER.stored(new)
@@ -502,7 +503,8 @@ class CassandraStore:
     def correct(
         self, partition: int, holder: str, carry_mark: CarryMark, *, fence: int | None = None
     ) -> Iterator[Amend]:
-        """No lock keeps others out, so the lease must; and no action to come has a timestamp below the Mark's."""
+        """Amend under the lease, since there are no locks, with the Mark's timestamp, which is below that of all later
+        actions."""
         lease = self.lease().take(holder) if fence is None else None
         try:
             self._correcting = fence if lease is None else lease.fence
@@ -543,7 +545,7 @@ class CassandraStore:
         found = find(self._session, row.key)
         if (found.ended and found.ended.life >= row.life) or (found.head and found.head.life > row.life):
             raise life_ended(row.key, row.life)
-        # A purge that comes meanwhile removes for always: this row is gone before it is there.
+        # A purge that comes meanwhile removes rows for always: a row that is written after it stays hidden.
         self._session.write(put_requests(Put(SNAPSHOT, [row], self._write_us())))
 
     def remove(self, key: str, life: int, *, to: int) -> int:
@@ -554,14 +556,14 @@ class CassandraStore:
         return count
 
     def _write_us(self) -> int:
-        """Return a write timestamp for what users own: this machine's clock, never the same twice."""
+        """Return a write timestamp for data of users, such as snapshots: this machine's clock, never the same twice."""
         with self._lock:
             self._last_us = max(self._last_us + 1, now_us())
             return self._last_us
 
 
 def halved(ask: Callable[[Sequence[Any], Any, int], list[Any]], after: Sequence[Any], to: int, limit: int) -> list[Any]:
-    """Return rows by time, after a place and up to a time. What is refused for its tombstones is asked for in halves.
+    """Return rows by time, after a place and up to a time. A span that is refused for its tombstones is read in halves.
 
     `Unavailable.away` if one timestamp alone has too many.
     """
@@ -579,7 +581,7 @@ def halved(ask: Callable[[Sequence[Any], Any, int], list[Any]], after: Sequence[
 
 
 def tokens_of(part: int, parts: int) -> tuple[int, int]:
-    """Return the tokens of a part of the ring: above the first, up to the last. The least token is nobody's."""
+    """Return the tokens of a part of the ring: above the first, up to the last. No row has the least token."""
     return tuple([TOKEN_LEAST + 2**64 * at // parts - (at == parts) for at in (part, part + 1)])  # type: ignore[return-value]
 
 
@@ -594,12 +596,12 @@ def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:
 
 
 def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int]:
-    """Return the bounds that remain after a page that ends at this number."""
+    """Return the bounds of the numbers that remain after a page that ends at this number."""
     return (from_, seq_nr - 1) if backwards else (seq_nr + 1, to)
 
 
 class CassandraLeases:
-    """The lease. Its row is written conditionally alone."""
+    """The lease. Its row is written only by conditional writes."""
 
     def __init__(self, store: CassandraStore) -> None:
         self._store, self._session = store, store._session
@@ -631,7 +633,7 @@ class CassandraLeases:
         """Return the lease's row, once nobody holds it. The nodes' clocks may differ, so the beat is watched, not its
         age."""
         if any(not lease.over for lease in self._store._leases):
-            holder = self.holder()  # our own needs no watching
+            holder = self.holder()  # this process's own lease needs no watching
             if holder is not None:
                 raise lease_held(*holder)
         return wait_until_free(lambda: self._row()._replace(still_s=0.0), self._lease_s)

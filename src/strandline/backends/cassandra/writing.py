@@ -1,4 +1,4 @@
-"""How the steps of `store.phases` become requests: what a step may do at once goes out together.
+"""Turns the steps of `store.phases` into requests. The writes of one step are sent together.
 
 Rows of one partition key go into one unlogged batch, as far as they fit; a batch never spans two. Nothing here knows a
 table by name: statements are called after the tables (`store.tables`).
@@ -26,7 +26,7 @@ from strandline.store.views import Row, Span
 _Values = tuple[Any, ...]
 Limits = Mapping[str, tuple[int, int]]
 _ROW_BYTES: Final = 16
-"""What a value takes beside its bytes, at most."""
+"""How many bytes a value takes beside its own bytes, at most."""
 
 
 def package_of(table: Table) -> str:
@@ -43,11 +43,11 @@ class Writing:
         self._limits = limits or {}
 
     def write(self, writes: Sequence[Write]) -> None:
-        """Make the writes of a step, in any order; they are done when this returns."""
+        """Execute the writes of a step, in any order; they are acknowledged when this returns."""
         self._session.write(_requests(writes, self._limits))
 
     def find(self, spans: Sequence[Span]) -> SpanRows:
-        """Return the rows of stretches, as far as `find_TABLE` reads them; the other columns are None."""
+        """Return the rows of stretches, with the columns that `find_TABLE` reads; the others are None."""
         rows = self._session.each(Query(f"find_{s.table.name}", _bounds(s), package_of(s.table)) for s in spans)
         found = {}
         for span, some in zip(spans, rows, strict=True):
@@ -83,7 +83,7 @@ def _requests(writes: Sequence[Write], limits: Limits) -> Iterator[CqlRequest]:
 
 
 def put_requests(put: Put, rows_max: int = BATCH_ROWS_MAX, bytes_max: int = BATCH_BYTES_MAX) -> Iterator[CqlRequest]:
-    """Yield the requests that write rows: those of one partition key together, those of a lesser one first."""
+    """Yield the requests that write rows: rows of one partition key together, in the order of partition keys."""
     table, rows, timestamp = put
     name, package, values_of, size_of = f"put_{table.name}", package_of(table), _values(table), _size(table)
     time = None if table.time is None or timestamp is not None else table.at(table.time)
@@ -113,10 +113,10 @@ def put_requests(put: Put, rows_max: int = BATCH_ROWS_MAX, bytes_max: int = BATC
 
 @cache
 def _values(table: Table) -> Callable[[Row], _Values]:
-    """Return the columns that are written: none of SQL's indexes alone, no nulls where they would be frequent."""
+    """Return the columns that are written, without those for SQL's indexes, and with a value for frequent nulls."""
     kept = [index for index, column in enumerate(table.columns) if not column.sql_only]
     absent = [(index, column.absent) for index, column in enumerate(table.columns) if column.absent is not None]
-    if len(kept) < len(table.columns):  # such a table has no digest of its own
+    if len(kept) < len(table.columns):  # this table has no digest of its own
         return lambda row: tuple([row[index] for index in kept])
 
     def values(row: Row) -> _Values:
