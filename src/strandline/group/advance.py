@@ -28,7 +28,7 @@ class Advance:
         self._stream = journal.follower(self._key)
         self.read_to = lease.progress.done_to
         self.more = True
-        """There may be entries that were not read."""
+        """Whether there may be unread entries."""
         self._code: Mapping[str, str] = lease.progress.code
         """The versions of code in force where the stream was read to, by name."""
         self._loads: dict[int, tuple[str, str]] = {}

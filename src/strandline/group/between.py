@@ -1,4 +1,4 @@
-"""What lies between the statements of a segment: expressions and checks, while its transaction is open.
+"""Evaluates what lies between the statements of a segment, expressions and checks, while its transaction is open.
 
     what is wrong (a statement, an expression, a check)   the transaction is rolled back: nothing has to be undone
     nothing is                                            it is committed with all results; the last segment's COMMIT
@@ -48,7 +48,7 @@ class SegmentRun:
         steps: Sequence[str] = plan.segments.steps.get(name, (name,))
         self._order: Final = [plan.step(step) for step in steps]
         self._fresh = {one.name for one in self._order}
-        """The steps of which nothing is known before the transaction."""
+        """The steps that have no state before the transaction."""
         self._first = next(one.name for one in self._order if one.plan is not None)
         self.events: Events = []
         self._started = clock()
@@ -56,7 +56,7 @@ class SegmentRun:
         self.at = self._first
         """The step that is run."""
         self._wrong = False
-        """An expression before all statements failed."""
+        """Whether an expression before all statements failed."""
         with suppress(StepFailed):  # the first statement reports what fails before it
             self._begin()
 

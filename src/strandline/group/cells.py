@@ -1,8 +1,7 @@
-"""How a group's writes on a target without transactions are undone: pure.
-
-The last write of a cell wins there, by its timestamp. So each cell that a group wrote is put back once: what its first
-image says, one microsecond above the last timestamp that the group gave it. Cells that others wrote later stay, because
-theirs are above that. A row that was not there is removed at the last timestamp, where a deletion wins over a write.
+"""Decides how a group's writes on a target without transactions are undone. Pure. On such a target the write of a cell
+with the greatest timestamp wins. So each cell that a group wrote is put back once: to the value of its first image, one
+microsecond above the last timestamp that the group gave it. Cells that others wrote later stay, because theirs are
+above that. A row that was not there is removed at the last timestamp, where a deletion wins over a write.
 
 Values are kept as the target stores them; None is no value.
 """
@@ -23,7 +22,7 @@ SECOND_US = 1_000_000
 class Cell(NamedTuple):
     value: Any = None
     ttl: int | None = None
-    """Seconds that were left when it was read."""
+    """The remaining seconds of its life when it was read."""
     read_at: int = 0
 
 
@@ -54,7 +53,7 @@ class RowState:
         self.newest = 0
         self.inserted = self.removed = False
         self.writes: set[int] = set()
-        """The timestamps of the writes that met it."""
+        """The timestamps of the group's writes to this row."""
 
     def note(self, wrote: Wrote, read: dict[str, Cell]) -> None:
         """Add one more write."""
@@ -82,7 +81,7 @@ class RowState:
 
 
 Covers = Callable[[Wrote, Row], bool]
-"""It tells whether a removal covers the row, or the partition, with this key."""
+"""Returns whether a removal covers the row, or the partition, with this key."""
 
 
 def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:

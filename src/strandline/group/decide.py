@@ -52,8 +52,8 @@ def message_id(history: History, *parts: str) -> str:
 class Course(Following):
     """The decision about one group, kept while it runs, so that each event costs only what it concerns.
 
-    Whoever drives the group carries out what `decide` returns, applies the notes among it to the history, tells the
-    course what was applied (`heard`), and which actions are over (`done`).
+    The driver carries out the actions that `decide` returns and applies the notes among them to the history. It reports
+    applied events by `heard` and finished actions by `done`.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Course(Following):
         self._failed_at: int | None = None
         self._deadline = int((plan.group.deadline_s or settings.deadline_s) * SECOND_US)
         self._look: dict[str, None] = {}
-        """Steps about which something is new."""
+        """Steps that have news since the last decision."""
         self._owners: dict[str, list[str]] = {}
-        """Rollback steps that run, and what they are for."""
+        """Rollback steps that run, and the steps that each of them undoes."""
         self._active: dict[str, None] = {}
         """Steps that may start and are not done; going back, segments and rollback steps."""
         self._succeeded: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a group would do, shown to a person: as data and as text."""
+"""Shows a person what a group would do, as data and as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ExplainedStep:
     target: str | None
     statement: str | None
     needs: tuple[str, ...]
-    """The things that it waits for: `step` or `step.recipe`."""
+    """The steps or results that it waits for: `step` or `step.recipe`."""
     order: tuple[str, ...]
     """Steps that come before it only because of the rows."""
     dependents: tuple[str, ...]

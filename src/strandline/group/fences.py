@@ -51,7 +51,7 @@ class Fences:
         self._submit, self._later, self._wake = submit, later, wake
         self.there: dict[str, OpenTarget] = {}
         self.away: dict[str, str] = {}
-        """The reasons, by target that was tried in vain."""
+        """Why each target that was tried is not there."""
         self._tried = {name: Event() for name in groups.targets.given}
         self._waits_s = dict.fromkeys(self._tried, WAIT_LEAST_S)
         self._over = False

@@ -31,8 +31,9 @@ class Following:
         return None
 
     def follow(self, one: Planned, state: StepState, now: int) -> tuple[list[Action], bool, bool]:
-        """Return what follows of a step's rows: what is to be done; whether its success is decided (or taken for
-        granted), with what does not have to be waited for; whether all of it is there."""
+        """Return the actions that follow from a step's rows; whether its success is decided or can be taken for
+        granted; and whether all its results and verdicts are there.
+        """
         if len(state.results) == len(one.recipes) and (not one.checks or state.success is not None):
             return [], True, True
         notes: list[Action] = []

@@ -80,7 +80,7 @@ class Handle(NamedTuple):
     id: str
     groups: Groups
     ending: Ending | None = None
-    """A processor in this process tells the end here."""
+    """The end of the group, if a processor of this process runs it."""
 
     def wait(self, timeout_s: float = 30.0) -> Outcome:
         """Wait for the end of the group and return its outcome. Raises `Unavailable.timeout` if that takes longer."""
@@ -164,9 +164,8 @@ class Groups:
         return None
 
     def load_code(self, name: str, version: str) -> None:
-        """Let groups that come after this into the stream use another version of code.
-
-        Groups before it keep theirs, whenever they run. `strandline group handlers … --as NAME@VERSION` serves one.
+        """Make another version of code valid for all groups that are submitted after this. Earlier groups keep their
+        version, whenever they run. `strandline group handlers … --as NAME@VERSION` serves one.
         """
         told = {"name": name, "code": code_of(name, version)}
         self.journal.append_reserved(stream_key(self.stream), [Event("LoadCode", told)])
@@ -231,7 +230,7 @@ class Groups:
         for name, dialect in history.dialects.items() if history.state not in ENDS else ():
             if dialect == "cassandra" or name not in self.targets.given or history.stream != self.stream:
                 continue
-            if name in away:  # its processor waits for this target, a look does not
+            if name in away:  # the processor waits for this target, `get` does not
                 continue
             try:
                 target, owner = cast(SqlTarget, self.targets.target(name)), self.targets.owner(name)
@@ -242,8 +241,9 @@ class Groups:
         return history
 
     def _waits_for(self, history: History, told: leases.LastBeat) -> str | None:
-        """Say what a group waits for: a target that is away, code that nobody serves, an answer by mail, rows of
-        another group."""
+        """Return what a group waits for: a target that is away, code without a server, an answer
+        by mail, or rows of a group.
+        """
         if history.state in ENDS:
             return None
         for name in sorted(told.away.keys() & history.dialects.keys()):
@@ -349,9 +349,8 @@ class Groups:
         return outcome_of(history)
 
     def resolve(self, id: str, step: str, how: str) -> None:  # noqa: A002 (the specification's name)
-        """Say what becomes of a step that could not be undone.
-
-        `retry` it; `force`: write what was there before, over whatever is there; `accept_current`: leave it so.
+        """Decide about a step that could not be undone. `retry`: try the undo again. `force`: write the before-image
+        over the present rows. `accept_current`: leave the rows as they are.
         """
         if how not in HOW:
             raise invalid("how", "how", "no way to resolve", allowed=" or ".join(HOW), got=how)
@@ -369,9 +368,8 @@ class Groups:
         self._tell(history.stream, "Resolve", {"group": id, "step": step, "how": how})
 
     def answer(self, message_id: str, results: Mapping[str, Any] | Produced | Refused) -> None:
-        """Answer a question that a group asked through a work journal: results by name, or that there are none.
-
-        One that comes too late, or second, is recorded and changes nothing. `NotFound.message` if nobody asked.
+        """Answer a question that a group asked through a work journal, with results by name or a refusal. A late or
+        second answer is recorded and changes nothing. Raises `NotFound.message` if no group asked.
         """
         history = self._asked_in(message_id, self._load_of(message_id), hooks=False)
         answer = answer_of(results)
@@ -384,7 +382,7 @@ class Groups:
         self._tell(history.stream, "Answer", {"group": history.id, "message_id": message_id, "answer": made})
 
     def ack(self, message_id: str) -> None:
-        """Say that a message which came through a work journal has arrived. `NotFound.message` if nobody sent it."""
+        """Acknowledge a hook's message from a work journal. Raises `NotFound.message` if no group sent it."""
         history = self._asked_in(message_id, self._load_of(message_id), hooks=True)
         self._tell(history.stream, "Ack", {"group": history.id, "message_id": message_id})
 

@@ -104,7 +104,7 @@ class History:
     place: int = 0
     started: int = 0
     ran_us: int = 0
-    """The time that it had been running when it was taken over last, by the log's clock."""
+    """How long it had been running when a processor last took it over, by the log's clock."""
     ended: int = 0
     code: dict[str, str] = field(default_factory=dict)
     """The versions of code that it uses: by name, `name@version`."""
@@ -114,9 +114,9 @@ class History:
     detail: str = ""
     cancelled: bool = False
     failure: tuple[str | None, str, str] | None = None
-    """The first failure, while going back is not decided: step, reason, detail."""
+    """The first failure before going back was decided: step, reason, detail."""
     final: bool = False
-    """An irreversible step was begun: cancel and deadline do nothing any more."""
+    """Whether an irreversible step was begun. If so, cancel and deadline have no effect any more."""
     stuck: str = ""
     """The error of this program because of which nobody goes on with it."""
     steps: dict[str, StepState] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class History:
     undo: dict[str, Undoing] = field(default_factory=dict)
     undo_failed: set[str] = field(default_factory=set)
     put_back: set[str] = field(default_factory=set)
-    """Rollback steps that have done what they are for."""
+    """Rollback steps that are done."""
     questions: dict[str, Question] = field(default_factory=dict)
     hooks: dict[str, Message] = field(default_factory=dict)
     pages: dict[tuple[str, str], list[str]] = field(default_factory=dict)

@@ -83,7 +83,9 @@ class InProcess:
     # ------------------------------------------------------------ who runs the stream
 
     def start(self, processor: object) -> None:
-        """Let this processor run the stream from now on. What was submitted before may have been run by others."""
+        """Note that this processor runs the stream from now on. Another one may have run the
+        groups submitted before.
+        """
         with self._lock:
             self._processor, self._slips, self._bytes = processor, {}, 0
 
@@ -137,7 +139,7 @@ class InProcess:
     # ------------------------------------------------------------ from the processor to those who wait
 
     def ending(self, id_: str) -> Ending:
-        """Return where the end of a group will be told, if a processor of this process runs it."""
+        """Return the `Ending` of a group, which fires if a processor of this process runs the group."""
         with self._lock:
             known = self._endings.get(id_)
             if known is None or known.told:  # an `Ending` that has fired is of an earlier life of this id
@@ -145,16 +147,16 @@ class InProcess:
             return known
 
     def known_ending(self, id_: str) -> Ending | None:
-        """Return where the end will be told of a group that was submitted here, if somebody waits for that."""
+        """Return the `Ending` of a group if a caller of this process waits for its end."""
         with self._lock:
             return self._endings.get(id_)
 
     def ended(self, history: History) -> None:
-        """Tell the end of a group, which is in the log."""
+        """Tell waiters the end of a group. The end is in the log before this call."""
         with self._lock:
             ending = self._endings.get(history.id)
         if ending is not None:
-            # The log alone knows when handlers were asked, and conflicts of an undo look another way there.
+            # Only the log has the times of questions; conflicts of an undo look different there.
             rows = sum(len(step.data.rows) for step in history.steps.values() if step.data is not None)
             plain = history.state == "committed" and not history.questions and rows <= ROWS_MAX
             ending.tell(outcome_of(history) if plain else None)

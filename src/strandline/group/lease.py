@@ -189,7 +189,7 @@ class StreamLease:
                 _logger.warning("the lease of stream %s could not be renewed: %s", self.stream, error)
 
     def _found_own(self) -> bool:
-        """Return whether the last beat is one of this holder's, of which nobody knew whether it was written."""
+        """Return whether the last beat is one of this holder's whose append had an unknown outcome."""
         found = said(self._journal, self.stream)
         if found.fence != self.fence:
             self._lost = f"{found.holder} took it over"

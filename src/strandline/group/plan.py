@@ -1,7 +1,6 @@
-"""The plan of a group: its steps with all that is added to them, who waits for whom, which rows each touches.
-
-The second layer. It turns checks, preconditions, needs and hooks into steps and dependencies of the core, and finds out
-how each step is undone. Pure: the same definition on the same tables gives the same plan, today and after a crash.
+"""The plan of a group: its steps and the generated ones, which step waits for which, which rows each touches. The
+second layer. It turns checks, preconditions, needs and hooks into steps and dependencies of the core, and finds out how
+each step is undone. Pure: the same definition on the same tables gives the same plan, today and after a crash.
 
     x/NAME     asks for a need             x/check    a query that checks x
     x/before   reads what x will change    x/undo     puts it back             group/pre, group/post   the group's hooks
@@ -34,7 +33,7 @@ POST: Final = "group/post"
 Undoing = Literal["nothing", "automatic", "step", "handler", "never"]
 
 NoHandler = Callable[[str], str | None]
-"""It tells why there is no handler of a name; None if there is one."""
+"""Returns why there is no handler of a name; None if there is one."""
 
 
 @dataclass(slots=True)
@@ -90,7 +89,7 @@ class Planned:
 
     @property
     def answers(self) -> list[str]:
-        """Return its recipes that somebody is asked for."""
+        """Return its recipes whose results a handler gives."""
         return [recipe.name for recipe in self.recipes if recipe.handler is not None]
 
     @property
@@ -311,7 +310,7 @@ class GroupPlanner:
         self._steps[name] = checking
 
     def _join_checks(self) -> None:
-        """Let whatever depends on a step wait for its checking queries, too."""
+        """Make dependents of a step wait for its checking queries, too."""
         checking: dict[str, list[str]] = {}
         for name in self._steps:
             step, _, rest = name.partition("/")
@@ -414,7 +413,9 @@ def _tells(made: Plan, exists: bool) -> bool:
 
 
 def _longest(path: tuple[str, ...], one: Planned, offers: list[Offer]) -> str:
-    """Return as much of a path in an expression as names a parameter; the rest are members of its value."""
+    """Return the first part of a path, as far as it names a parameter. The rest names members of
+    the parameter's value.
+    """
     for cut in range(min(len(path), 3), 0, -1):
         name = ".".join(path[:cut])
         if resolve(one.name, [(name, 0)], one.values, offers)[0]:

@@ -1,8 +1,8 @@
 """Which groups may run side by side: those that hold no row in common, or only read it.
 
-At admission, in stream order, a group joins the queue of everything it holds. It may start when nobody before it is in
-its way, so nobody is overtaken on its rows and nobody waits in a circle. A place is a path: a target, a table, a row;
-who holds a table is in the way of who holds a row of it.
+At admission, in stream order, a group joins the queue of each place that it holds. It may start when no earlier group
+blocks it, so groups never overtake each other on a row, and never wait in a circle. A place is a path: a target, a
+table, a row. A group that holds a table blocks one that holds a row of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which steps of a group are one transaction. Pure.
 
-A *segment* is a run of steps on one SQL target with nothing from outside in between. Its steps wait for the same things
-outside of it, so it starts when its first step may; each step is in one segment, and most segments of groups over
-several targets have one step.
+A *segment* is a run of steps on one SQL target with nothing from outside in between. Its steps wait for the same steps
+and handlers outside of it, so the segment starts when its first step may. Each step is in one segment. In groups over
+several targets most segments have one step.
 
     joins the segment of a step that it needs      if all else that it needs is in it, or is what its first one needs
     joins one that needs exactly the same          two steps side by side on one target are one transaction, too

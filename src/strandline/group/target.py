@@ -1,4 +1,4 @@
-"""What a group's processor asks of a target: a database of the user's, on which steps run and are undone.
+"""The contract of a target: a database of the user's, on which steps run and are undone.
 
 There are two kinds. On an SQL target (`SqlTarget`) a segment of steps is one commit: fence, before-images, changes,
 after-images and *barrier row* together, so that nothing has to be in the log before, and running it again is how its
@@ -37,7 +37,7 @@ class Image(NamedTuple):
     columns: tuple[str, ...] = ()
     """The columns of the key come first."""
     keys: int = 0
-    """So many columns are the key."""
+    """The number of columns that are the key."""
     rows: tuple[tuple[Any, ...], ...] = ()
 
 
@@ -98,7 +98,7 @@ class TargetStep(NamedTuple):
     values: Mapping[str, Any] = {}
     """By name of parameter."""
     known: bool = True
-    """Whether `values` are complete; else the segment's host gives them when it is the step's turn."""
+    """Whether `values` are complete. If not, the segment's host gives them when it is the step's turn."""
     each: tuple[Mapping[str, Any], ...] | None = None
     """`for_each`: the statement runs once with each of these values more, all or nothing."""
     undo: bool = True
@@ -121,7 +121,7 @@ class Segment(NamedTuple):
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The tables that nobody may alter meanwhile. A step without an undo needs no such promise."""
+        """The tables that must not be altered while the segment runs. Steps without an undo need no such lock."""
         return tuple(dict.fromkeys(one.plan.statement.writes for one in self.steps if one.undo and one.plan.table))
 
 
@@ -241,7 +241,7 @@ class SqlTarget(TargetDatabase, Protocol):
     """SQLite, PostgreSQL. Every call is one commit, or changes nothing."""
 
     def raise_fence(self, owner: Owner, fence: int) -> None:
-        """Let nothing commit with a lower fence from here on. Raise `LeaseLost` if there is a higher one already."""
+        """Refuse commits with a lower fence from now on. Raise `LeaseLost` if there is a higher fence already."""
 
     def run_segment(self, owner: Owner, segment: Segment, host: SegmentHost | None = None) -> Ran | Failed:
         """Run steps in one transaction, with what lies between them, and leave a barrier row (`do`) with their results.
@@ -264,7 +264,7 @@ class SqlTarget(TargetDatabase, Protocol):
         """
 
     def void(self, owner: Owner, segment: StepId, fence: int) -> bool:
-        """Keep a segment that has not run from ever running. Return false if it ran, and is to be undone."""
+        """Make sure that a segment which has not run never will. Return False if it ran and has to be undone."""
 
     def barriers(self, owner: Owner, group: str, life: int, timeout_s: float = 30.0) -> list[Barrier]:
         """Return all barrier rows of a group."""
@@ -321,11 +321,13 @@ class CellTarget(TargetDatabase, Protocol):
         """Return the rows after the write, by key; `foreign_write` or `not_applied` if they are not as it left them."""
 
     def rows_written(self, writes: Sequence[Wrote]) -> list[RowState]:
-        """Tell row by row what these writes of one group did."""
+        """Return what these writes of one group did, row by row."""
 
     def put_back(
         self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, *, now: int,
         over: Callable[[int], int],
     ) -> Undone | NotUndone:  # fmt: skip
-        """Restore each cell of these rows once: its first image, one above the group's last write. To overwrite what
-        others wrote, it is put back at the time that `over` gives for their last write; what is above that stays."""
+        """Restore each cell of these rows once, to its first image, with a timestamp one above the group's last write.
+        To overwrite cells of others too, it uses the timestamp that `over` returns for their last write; writes above
+        that stay.
+        """

@@ -1,7 +1,7 @@
 """Timestamps for targets without transactions: one growing clock for a stream, whoever runs it.
 
-None is used above the horizon that the lease has in the log. Who takes the stream over starts above it, so that what
-comes later wins, whatever the clocks of both say.
+None is used above the horizon that the lease has in the log. A processor that takes the stream over starts above it, so
+that later writes win, whatever the clocks of both show.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which steps of a group come before which because of the rows that they touch. Pure."""
+"""Works out which steps must come before others because they touch the same rows. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from strandline.group.statements.api import Held
 
 
 class TouchedRows:
-    """The steps that touched places last: at each place its last writer and the readers since, and those below it."""
+    """The latest steps at each place: its last writer and the readers since then, also of the places below it."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[Any, ...], tuple[list[str], list[str]]] = {}

@@ -29,7 +29,7 @@ class Tries:
     count: int = 0
     wait_s: float = field(default_factory=lambda: WAIT_LEAST_S)
     unknown: bool = False
-    """True if one of them may have been executed, though it failed."""
+    """Whether one of the tries may have been executed although it failed."""
 
     def again(self) -> float:
         """Count one more try, and return the delay before it."""

@@ -199,7 +199,7 @@ class Turn:
         self._fences.admitted()
 
     def _look_for_targets(self) -> None:
-        """Take note of targets that came or went, and of groups that were taken over since."""
+        """Note targets that came or went, and groups that were taken over since."""
         self._fences.check()
         there = self._fences.there.copy()
         new = {name: one for name, one in there.items() if name not in self._targets}
@@ -543,7 +543,9 @@ class Turn:
         return True
 
     def _tell(self, one: Drive, message: Message) -> bool:
-        """Let a message act. False if it has to wait: its group still runs, or runs again after another resolve."""
+        """Let a message act. Return False if it has to wait, because its group runs or runs again
+        after another resolve.
+        """
         if message["type"] in ("Answer", "Ack"):
             one.messages.hear(message)
             one.poke()

@@ -93,7 +93,7 @@ class Runner(Protocol):
 
     @property
     def handling_since(self) -> float | None:
-        """When the handler was called that runs now (monotonic)."""
+        """When the handler that runs now was called (monotonic); None if none runs."""
 
     @property
     def offset_store(self) -> OffsetStore: ...

@@ -93,7 +93,7 @@ class ProjectionStatus:
 
     @property
     def at_start(self) -> bool:
-        """Return whether a range has done nothing yet. Then it is behind, but nobody can say how far."""
+        """Return whether a range has done nothing yet. Then it is behind by an unknown time."""
         waiting = [one for one in self.ranges if one.behind_store_s]
         return any(not one.position for one in waiting) or not any(one.position for one in self.ranges)
 

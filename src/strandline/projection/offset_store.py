@@ -167,9 +167,8 @@ class OffsetStore:
         history_id: str,
         revisions: Sequence[int] = (),
     ) -> ProjectionRow:
-        """Begin a generation beside the one that serves, cut into `count` ranges; one that was begun goes on.
-
-        `InvalidInput.generation_serving` if it serves, or a later one does; `NotFound.projection` if none does.
+        """Begin a generation, of `count` ranges, beside the serving one. If it was begun before, it goes on. Raises
+        `InvalidInput.generation_serving` if it or a later generation serves, and `NotFound.projection` if none serves.
         """
         made = ProjectionRow(
             uuid4().hex, name, generation, BUILDING, 1, source, start, start, 0, None, 0, history_id, _text(revisions)
@@ -279,7 +278,7 @@ class OffsetStore:
         return wanted._replace(fence=fence, owner=owner, unclean_claims=wanted.unclean_claims + 1)
 
     def release(self, claim: RangeClaim) -> None:
-        """Give a range back; harmless if it went to somebody else."""
+        """Give a range back. Does nothing if another host has it by now."""
         with self.database.write() as tx:
             tx.execute("release_range", claim.place)
 

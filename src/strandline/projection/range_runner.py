@@ -105,7 +105,7 @@ class RangeRunner:
 
     @property
     def handling_since(self) -> float | None:
-        """When the handler was called that runs now (monotonic)."""
+        """When the handler that runs now was called (monotonic); None if none runs."""
         return self._delivery.handling_since
 
     @property

@@ -134,7 +134,7 @@ class RangeState:
 
     @property
     def batch_max(self) -> int:
-        """So many events are handed over at once."""
+        """The most events that are handed over at once."""
         return self.settings.group_size if self.settings.grouped else self.settings.save_after
 
     def check_lease(self) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of an event whose handler failed. Pure: what happened in, what to do out.
+"""Decides what becomes of an event whose handler failed. Pure: it takes what happened, and returns what to do.
 
 attempts left                again, after a delay that doubles
 on_failure    fail           the range fails, and starts again later, at the same event

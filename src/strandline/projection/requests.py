@@ -1,4 +1,4 @@
-"""What operators ask of the owner of a range: to unpark a key, to hand a dead letter over again, to skip events.
+"""Carries out what operators ask of a range's owner: unpark a key, hand a dead letter over again, skip events.
 
 Each is carried out between two transactions of the range, under its fence, and is over when its row is gone; one that
 cannot be done stays, with the reason.

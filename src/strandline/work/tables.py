@@ -2,7 +2,7 @@
 
 The locks, on PostgreSQL (on SQLite the write lock stands for all of them):
 
-- An add locks its keys, by advisory locks, so that two adds of a key take turns. Done, fail and claims take none.
+- An add takes advisory locks on its keys, so that two adds of a key take turns. Done, fail and claims take none.
 - A waiting entry belongs to the transaction that has locked its row of the order. Claims and moves pass over locked
   entries; an add waits.
 - An entry that is being processed, and the one that waits behind it, belong to the transaction that has locked the row

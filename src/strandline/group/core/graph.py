@@ -34,7 +34,7 @@ class Graph:
         return need in self._needs.get(step, ())
 
     def remove(self, step: str, needs: Iterable[str], known: bool) -> None:
-        """Take back what the last call of `add` added. `known`: the graph had the step before."""
+        """Undo the last call of `add`. `known`: the graph had the step before that call."""
         for need in needs:
             self._needs[step].pop(need, None)
             self._dependents[need].pop(step, None)

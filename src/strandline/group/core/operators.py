@@ -1,4 +1,4 @@
-"""What the parts of an expression do, as closures over a scope.
+"""The operations of expressions, as closures over a scope.
 
 Integers have 64 bits, numbers with a point are exact decimals, and a float makes the result a float. Values of unlike
 kinds are never compared, null has no order, and only booleans are true or false.
@@ -44,7 +44,7 @@ def constant(value: Any) -> Evaluate:
 
 
 def named(names: tuple[str, ...]) -> tuple[Evaluate, int]:
-    """Return what a path begins with, and how many of its names that takes."""
+    """Return the value that a path begins with, and how many of the path's names belong to it."""
     name, following = names[0], names[1] if len(names) > 1 else None
     if name == "rows":
         if following is None:

@@ -1,4 +1,4 @@
-"""What a step is made of: what it waits for, what it hands on, and whom it asks."""
+"""The parts of a step: the steps that it waits for, the results that it hands on, and the handlers that it asks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Kind = Literal["query", "insert", "update", "delete", "statement", "empty"]
 
 @dataclass(frozen=True, slots=True)
 class Dep:
-    """A step that must have succeeded before, and the recipe of it whose results are used; none: its success alone."""
+    """A step that must have succeeded before, and its recipe whose results are used. Without a
+    recipe only its success counts.
+    """
 
     step: str
     recipe: str | None = None
@@ -28,7 +30,7 @@ class Dep:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How results are made of what a statement returned: by an expression, or by a handler. Exactly one of them."""
+    """Makes results of the rows that a statement returned, by exactly one of an expression and a handler."""
 
     name: str
     expression: str | None = None
@@ -134,9 +136,9 @@ class HookMessage(NamedTuple):
     n: int
     message_id: str
     succeeded: bool | None = None
-    """Whether the step succeeded; of a post-hook."""
+    """Of a step's post-hook: whether the step succeeded."""
     end: str | None = None
-    """The group's end; of its post-hook."""
+    """Of the group's post-hook: the state in which the group ended."""
 
 
 class StartMessage(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from strandline.group.core.parts import SUCCESS
 
 Want = tuple[str, str]
-"""A step, and the recipe of it that is waited for."""
+"""A step, and the recipe of it that another step waits for."""
 
 
 class Schedule:

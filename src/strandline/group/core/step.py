@@ -83,7 +83,7 @@ class StepState:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing is known of the step."""
+        """Return whether the step has no state yet."""
         return self.state in ("waiting", "skipped") and not (self.started or self.ended or self.results or self.reason)
 
 

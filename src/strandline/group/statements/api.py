@@ -1,11 +1,11 @@
-"""What is known of a statement before it runs: pure, and without a connection.
+"""Facts about a statement before it runs. Pure, and without a connection.
 
     parse(text, dialect)              -> Statement   what it is: verb, tables, parameters; what is wrong with it
     plan(statement, tables, ...)      -> Plan        with the schema: rows it touches, before-image, undo, or why not
     held(plan, values)                -> places      with the values given at creation: what other groups must wait for
 
-The text of a user is never written anew: parts of it, cut between tokens, are put together with ours. A library that
-knows SQL only says what the parts are.
+The user's text is never rewritten: it is cut between tokens, and its parts are joined with text of ours. The SQL
+library only says what the parts are.
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ class TargetTable(NamedTuple):
     gc_grace_s: int = 0
     """The seconds for which Cassandra remembers what was deleted."""
     part_of: str = ""
-    """The partitioned table that its rows are in, too."""
+    """The partitioned table that it is a partition of."""
     inherits: bool = False
-    """Whether its rows may be those of other tables, or theirs be in it."""
+    """Whether its rows may also be rows of other tables, or theirs of this one."""
 
     @property
     def rows_in(self) -> str | None:
-        """The table by whose name all know its rows; None if they may be those of any."""
+        """The table under whose name its rows are held; None if they may be rows of any table."""
         return None if self.what == "view" or self.inherits else self.part_of or self.name
 
     def column(self, name: str) -> TargetColumn | None:
@@ -199,7 +199,7 @@ class Held(NamedTuple):
     writes: bool
 
     def meets(self, other: Held) -> bool:
-        """Whether they may be the same rows, and one of both writes."""
+        """Return whether both may be the same rows while at least one of them writes."""
         shorter = min(len(self.place), len(other.place))
         return (self.writes or other.writes) and self.place[:shorter] == other.place[:shorter]
 
@@ -226,7 +226,7 @@ class Plan(NamedTuple):
 
     @property
     def undo(self) -> Undo:
-        """The kind of its undo; none if it only reads rows, or nobody knows what it does to them."""
+        """The kind of its undo; "none" if it only reads rows, or if its effect on them is unknown."""
         kind = self.statement.kind
         return kind if self.table is not None and kind in ("insert", "update", "delete") else "none"
 

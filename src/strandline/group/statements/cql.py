@@ -1,4 +1,4 @@
-"""What a statement in CQL is: the four verbs, by a grammar of their own; anything else is run as it is.
+"""Parses a statement in CQL: its four verbs have a grammar here; any other statement runs as it is.
 
 A write is sent with a timestamp of the processor's and without its IF, so its text is put together from its parts:
 what stands before USING, what is used, and the rest.

@@ -68,7 +68,7 @@ def _planned(plan: Plan, table: TargetTable, shape: CqlShape, barrier_keep_s: fl
 
 
 def _keys_told(kind: str, table: TargetTable, shape: CqlShape) -> bool:
-    """Whether each row that is written has a key that is known before."""
+    """Return whether the keys of all rows that are written are known before the write."""
     given = {one.column for one in shape.given if one.parameter or one.value is not None}
     lists = {one.columns[0] for one in shape.relations if one.sign == "IN" and len(one.columns) == 1 and one.is_list}
     changed = _changed(kind, table, shape)

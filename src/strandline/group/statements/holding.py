@@ -1,4 +1,4 @@
-"""Which rows a statement names, and which places it holds once the values are known that its group was created with."""
+"""Works out which rows a statement names, and which places it holds with the values of its group."""
 
 from __future__ import annotations
 

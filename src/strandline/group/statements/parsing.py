@@ -1,4 +1,6 @@
-"""What a text is, in any dialect: one statement, of a verb that has a place in a step, with parameters by name."""
+"""Parses a text in any dialect: it must be one statement, with a verb that is allowed in a step
+and named parameters.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _LOCKS: Final = "pg_advisory_lock pg_advisory_lock_shared pg_try_advisory_lock p
 
 
 def parse(text: str, dialect: Dialect) -> Statement:
-    """Return what a text is. Its `problems` say what is wrong with it; nothing is raised."""
+    """Return the statement of a text. Its `problems` say what is wrong with it; this raises nothing."""
     if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
         wrong = StatementProblem("statement_too_long", f"a statement has at most {TEXT_BYTES_MAX:,} bytes")
         return _refused(text[:100], dialect, wrong)
@@ -50,7 +52,7 @@ def parse(text: str, dialect: Dialect) -> Statement:
 def _parser(dialect: Dialect) -> Callable[[Statement, list[Token]], Statement | None]:
     if dialect == "cassandra":
         return parse_cql
-    from strandline.group.statements.sql import parse_sql  # a library that only who defines groups needs
+    from strandline.group.statements.sql import parse_sql  # only programs that define groups need sqlglot
 
     return parse_sql
 

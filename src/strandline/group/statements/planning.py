@@ -146,7 +146,7 @@ class _ChangePlanner:
             pieces.append(" OR (" if number else "(")
             for name, value in zip(key, row, strict=True):
                 column = self._table.column(name)
-                # A value that is assigned is converted, rounded and cut as one that is compared is not.
+                # Assigning a value converts, rounds and cuts it; comparing it does not.
                 sought = (" = CAST((", value, f") AS {column.type if column else 'text'})")
                 pieces += [" AND " * (name != key[0]), quoted(name), *sought]
             pieces.append(")")
@@ -172,7 +172,7 @@ class _ChangePlanner:
 
     def _rows(self) -> Iterable[RowSet]:
         table, kind = self._table, self._statement.kind
-        # What a column is computed from is not told: an UPDATE may write each of these.
+        # The schema does not say what a column is computed from: an UPDATE may write each of these.
         computed = [column.name for column in table.columns if column.generated]
         written = set(table.names if kind in ("insert", "delete") else (*self._sets, *computed))
         if self._reaches_further():
@@ -194,7 +194,7 @@ class _ChangePlanner:
                 yield RowSet(child.child)
 
     def _reaches_further(self) -> bool:
-        """Whether triggers, or what foreign keys carry on, write nobody knows where."""
+        """Return whether triggers or cascades of foreign keys may write rows that the plan does not know."""
         carried = {verb for child in self._table.children for verb in child.carries_on}
         return bool(self._table.unsafe) or self._statement.kind in carried
 

@@ -1,4 +1,4 @@
-"""What `explain` shows of a plan: how a row is put back, and what is not."""
+"""Text for `explain`: how a row is put back, and which changes are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a statement in SQL is: verb, tables, columns that it sets, condition. For SQLite and PostgreSQL.
+"""Parses a statement in SQL: verb, tables, columns that it sets, condition. For SQLite and PostgreSQL.
 
 sqlglot says what the parts are; the parts themselves are cut out of the user's text. What it does not understand can
 still run, but is not undone by rewriting, and touches all of the target.
@@ -18,7 +18,7 @@ from strandline.group.statements.api import Dialect, Given, Statement, Statement
 from strandline.group.statements.lexer import Token, cut, renamed
 from strandline.group.statements.texts import quoted
 
-# It tells of each text that it takes for a command which it does not know: that is in our answer.
+# sqlglot logs a warning for each command that it does not know. Our answer has the same information.
 logging.getLogger("sqlglot").addFilter(lambda _: False)
 
 _VOLATILE: Final[dict[Dialect, frozenset[str]]] = {
@@ -380,7 +380,7 @@ def _functions(tree: exp.Expr) -> Iterable[tuple[str, exp.Func]]:
 
 
 def _is_unknown(name: str, function: exp.Func) -> bool:
-    """Whether a function may be the user's: its name is nobody else's, or names a schema."""
+    """Return whether a function may be the user's: its name is unknown, or it has a schema but pg_catalog."""
     schema = function.parent.this if isinstance(function.parent, exp.Dot) else None
     if schema is not None and _folded(schema) != "pg_catalog":
         return True
@@ -464,7 +464,9 @@ def _folded(name: Any) -> str:
 
 
 def _is_plain(table: exp.Table) -> bool:
-    """Whether it is named, and by names without a point: between ours that parts schema and table."""
+    """Return whether a table has a name, without a point in its parts: in our names a point
+    separates schema and table.
+    """
     return isinstance(table.this, exp.Identifier) and not any("." in part.name for part in table.parts)
 
 

@@ -1,4 +1,6 @@
-"""Values of users' queries as Python has them; what it cannot hold stays in a text form, in which it goes back."""
+"""Converts values of users' queries to Python. A value that Python cannot hold stays text, and
+goes back as that text.
+"""
 
 from __future__ import annotations
 

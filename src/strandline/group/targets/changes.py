@@ -15,7 +15,7 @@ Ask = Callable[[str, Sequence[Any]], list[Row]]
 
 
 class SqlWords(NamedTuple):
-    """What each dialect of SQL says in its own way."""
+    """The texts that differ between the dialects of SQL."""
 
     dialect: Dialect
     lock: str = ""
@@ -65,7 +65,7 @@ class Changes(Protocol):
         """Announce the calls that come next, in order; a server is sent all at once. Errors come with the calls."""
 
     def last(self, name: str, values: Sequence[Any]) -> None:
-        """Do the same as `count` for the last statement before the commit, with which it may be sent."""
+        """As `count`, for the last statement before the commit: it may be sent together with the commit."""
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of a named statement of ours."""
@@ -83,7 +83,7 @@ class Changes(Protocol):
         """Return the rows of an image, encoded."""
 
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
-        """Execute the user's statement; the last so many columns that it returns are ours."""
+        """Execute the user's statement. The last `ours` columns that it returns are ours."""
 
     def zone(self) -> str:
         """Return the time zone in which values of images are told; "" where values have none."""

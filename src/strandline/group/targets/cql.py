@@ -248,7 +248,9 @@ class CqlSteps(ABC):
         return Undone(restored=restored, kept=tuple(conflicts) if on_conflict == "keep_current" else ())
 
     def _covers(self, wrote: Wrote, key: Row) -> bool:
-        """Whether a removal is of the row with this key; where that is not told by single columns, it may be."""
+        """Return whether a removal covers the row with this key. If single columns do not decide
+        it, the answer is True.
+        """
         plan, values = wrote.step.plan, wrote.step.values
         if plan.table is None:
             raise AssertionError(plan.statement.text)
@@ -320,7 +322,7 @@ def _filled(step: TargetStep) -> Iterator[str]:
 
 
 def _holds(relation: Relation, kind: Any, found: Any, values: Mapping[str, Any]) -> bool:
-    """Whether a stored value is as wanted: what is wanted is taken as its column would store it."""
+    """Return whether a stored value is the wanted one, which is first converted as its column would store it."""
     wanted = [one if one is None else kind.deserialize(serialized(kind, one), 4) for one in relation.wanted(values)]
     return holds(found, relation.sign, wanted)
 

@@ -130,7 +130,7 @@ class PostgresTarget(SqlSteps):
             if _outdated(connection, error):
                 raise _Race(str(error)) from error
             if reused and not error.sqlstate and doing == "write" and lost(error) and not isinstance(error, TimedOut):
-                # It broke while it was idle, or before the commit: nothing was done.
+                # The connection broke while it was idle, or before the commit: nothing was done.
                 raise _Race(str(error)) from self._pool.translated(error, "read")
             raise self._translated(error, doing) from error
         finally:
@@ -154,7 +154,7 @@ class PostgresTarget(SqlSteps):
         if not state and isinstance(error, (psycopg.ProgrammingError, psycopg.DataError)):  # before anything was sent
             return SqlRefused(Failed("binding", str(error)))
         if error.diag.severity_nonlocalized == "ERROR" and not state.startswith(_OF_SERVER):
-            return SqlRefused(Failed("statement", _said(error)))  # whatever it is: the session goes on
+            return SqlRefused(Failed("statement", _said(error)))  # after any error the session goes on
         return self._pool.translated(error, doing)
 
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
@@ -211,7 +211,7 @@ class PostgresTarget(SqlSteps):
                     continue
                 translated = self._translated(error, "read")
                 if reused and not error.sqlstate and isinstance(translated, StrandlineError):
-                    continue  # it broke while it was idle, and the others may be as old
+                    continue  # the connection broke while it was idle, and the other idle ones may have, too
                 raise translated from error
             finally:
                 with suppress(psycopg.Error):
@@ -395,7 +395,7 @@ def _queried(
 
 
 def _outdated(connection: Connection, error: psycopg.Error) -> bool:
-    """Whether something was prepared that is not there, or returns other columns by now: it is not used again."""
+    """Return whether a prepared statement is gone or returns other columns by now. It is then not used again."""
     if isinstance(error, OTHER_SESSION):
         connection.meet_pooler()
         return True

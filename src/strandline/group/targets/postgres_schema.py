@@ -1,4 +1,4 @@
-"""What a table of the user's is, as PostgreSQL describes it."""
+"""Reads the schema of a user's table from PostgreSQL's catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of users' queries as Python has them; what it cannot hold stays in the server's own text form."""
+"""Converts values of users' queries to Python. A value that Python cannot hold stays in the server's text form."""
 
 from __future__ import annotations
 

@@ -304,10 +304,12 @@ class SqlSteps(ABC):
 
     @abstractmethod
     def is_taken(self, error: Exception) -> bool:
-        """Whether a driver says that a row is there already which has a key, or another unique value, of a new one."""
+        """Return whether a driver's error says that another row has the key, or a unique value, of a new row."""
 
     def _check_required(self, step: TargetStep, affected: int, saved: int) -> None:
-        """Refuse a change whose rows must exist, or must not. The change itself tells: nobody comes between."""
+        """Refuse a change whose rows must, or must not, exist. The change itself shows that, so
+        nothing can happen in between.
+        """
         if not step.require:
             return
         rows = step.plan.statement.shape.rows if step.plan.undo == "insert" else None

@@ -244,7 +244,7 @@ class _SqliteChanges:
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
         before = self._connection.total_changes()
         rows, description = _execute(self._connection, statement)
-        # Of a statement that changes no rows by itself, such as DDL, it has the count of the one before.
+        # After a statement that changes no rows, such as DDL, SQLite's count is that of the statement before.
         affected = self._connection.changes() if self._connection.total_changes() != before else 0
         theirs = len(description) - ours
         kept = _rows([row[:theirs] for row in rows], description[:theirs], plan) if theirs else Rows()

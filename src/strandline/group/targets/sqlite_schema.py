@@ -1,4 +1,4 @@
-"""What a table of the user's is, as SQLite describes it."""
+"""Reads the schema of a user's table from SQLite."""
 
 from __future__ import annotations
 
