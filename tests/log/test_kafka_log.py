@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 
 from strandline.backends.kafka.consumers import PartitionReader, text_of
 from strandline.backends.kafka.log import KafkaLog
-from strandline.errors import InvalidInput, Unavailable
+from strandline.errors import InvalidInput, StrandlineError, Unavailable
 from strandline.log.api import RecordPage
 from strandline.log.cursor import PartitionCursor
 from strandline.record import Record
@@ -271,3 +272,27 @@ def everything_of(kafka: KafkaServer, topic: str) -> list[Record]:
     found = everything(log, P)
     log.close()
     return found
+
+
+def test_who_calls_a_log_while_it_is_closed_is_told_so(kafka: KafkaServer) -> None:
+    log = opened(kafka, partitions=2)
+    calls: list[Callable[[], object]] = [
+        log.newest, log.oldest, lambda: log.read(0, after=-1), lambda: log.wait({0: 10**9}, 0.05),
+        lambda: log.raw_append(0, key="k", header=None, value=b"x"),
+    ]  # fmt: skip
+
+    def until_it_fails(call: Callable[[], object]) -> str:
+        while True:
+            try:
+                call()
+                called.release()
+            except StrandlineError as error:
+                return error.code
+
+    called = threading.Semaphore(0)
+    with ThreadPoolExecutor(len(calls)) as pool:
+        ends = [pool.submit(until_it_fails, call) for call in calls]
+        for _ in range(30):
+            assert called.acquire(timeout=30)
+        log.close()
+        assert [end.result(30) for end in ends] == ["closed"] * len(calls)

@@ -414,11 +414,12 @@ class KafkaLog:
             if self._closed:
                 return
             self._closed = True
-        if self._producer is not None:
-            self._producer.flush(self._settings.append_timeout_s)
         self._stop.set()
         self._poller.join()
-        self._producer = None  # its threads end here; a garbage collection would end them at any time, in any thread
+        producer, self._producer = self._producer, None  # from here on nothing more is sent
+        if producer is not None:
+            producer.flush(self._settings.append_timeout_s)
+        del producer  # its threads end here; a garbage collection would end them at any time, in any thread
         self._admin.close()
         self._consumers.close()
         with self._waiting:

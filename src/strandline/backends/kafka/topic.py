@@ -59,8 +59,8 @@ class Topic(NamedTuple):
 class Admin:
     """Asks Kafka about one topic, and waits for the answers. Any number of threads may use it.
 
-    The library answers in a thread of its own, and ends the process if its client is freed there. So this has the one
-    reference to it, and `close` lets go of that; a garbage collection would do it in any thread.
+    The library answers in a thread of its own, and ends the process if its client is freed there. So `close` ends the
+    client, whatever still refers to it; a garbage collection would do it in any thread.
     """
 
     def __init__(self, client: AdminClient, topic: str, timeout_s: float, report: BrokerReport) -> None:
@@ -79,8 +79,10 @@ class Admin:
         return client
 
     def close(self) -> None:
-        """Free the client. What it was asked and has not answered fails."""
-        self._client = None
+        """End the client, once the calls of it have returned. What it was asked and has not answered fails."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.__exit__(None, None, None)  # it has no `close`
 
     def _report(self) -> BrokerReport:
         self.client.poll(0)
@@ -119,6 +121,10 @@ class Admin:
                 error, cause = exception.args[0], exception
             except FutureTimeoutError:
                 error, cause = KafkaError(KafkaError._TIMED_OUT), None
+            except RuntimeError:
+                if self._client is None:  # another thread has closed it meanwhile
+                    raise closed("this log") from None
+                raise
             code = error.code()
             self._reached = self._reached or code > 0  # a broker's own answer; the library's are below 0
             again = code in AWAY or code in TIMEOUT or (error.retriable() and code not in _ANSWERS)
