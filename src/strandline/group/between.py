@@ -4,8 +4,8 @@
     nothing is                                            it is committed with all results; the last segment's COMMIT
                                                           decides the group, too
 
-It is worked out on a history of its own, from the start again if the database begins the transaction anew. What a user
-sees of the group is what a group shows of which each step is a transaction.
+The run works on its own copy of the history, and begins again if the database begins the transaction again. The
+resulting events are the same as if each step were a transaction of its own.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     image → `Intent` with image, values and timestamp, in the log → write → read back → `Result`
 
-An intent without a result is sent again as it is: the same cells with the same timestamp change nothing. Going back,
-all cells that a group wrote on a target are put back at once, each from its first image.
+An intent without a result is sent again as it is: the same cells with the same timestamp change nothing. When the group
+goes back, all cells that it wrote on a target are put back together, each from its first image.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     g.query("customer", "SELECT is_active FROM customer WHERE id = :id", {"id": 42}, target="shop", success="is_active")
     g.update("grant", "UPDATE account SET bonus = 5 WHERE id = :id", {"id": 42}, target="shop", depends_on=["customer"])
 
-A cycle is refused by the call that closes it, an expression that cannot be read by the call that has it. Everything
-else that is wrong is told together, when the group is submitted or explained (`problems`).
+The call that closes a cycle refuses it, and the call that is given an unreadable expression refuses that. All other
+problems are reported together, when the group is submitted or explained (`problems`).
 """
 
 from __future__ import annotations

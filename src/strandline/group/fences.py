@@ -4,9 +4,9 @@
      ▲         │
      └─────────┘ it went away: fenced again when it is back
 
-No group runs on a target before it is there: until then one of the processor before may still commit on it. One that
-is away is tried again by a timer; it holds up nobody but its own groups. What a later try cannot mend (a user who is
-not let in, a target of another stream) ends the processor.
+No group runs on a target before it is there, because until then the previous processor may still commit on it. A timer
+tries a target that is away again; it delays only its own groups. An error that a later try cannot mend (a refused
+login, a target of another stream) ends the processor.
 """
 
 from __future__ import annotations

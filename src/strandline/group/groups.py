@@ -5,8 +5,8 @@
     groups.processor().run_until_idle()           # or: strandline group run
     handle.wait(timeout_s=10).state               # committed, rolled_back or aborted
 
-Groups of one stream behave as if run one after the other; others can see changes of a group that still runs; what a
-handler does elsewhere only an undo handler undoes.
+Groups of one stream behave as if they ran one after the other. Other programs can see changes of a group that still
+runs. Effects of a handler elsewhere can be undone only by an undo handler.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ others find it: this only saves reading it.
     submit ──▶ expect ──▶ `Defined` is durable ──▶ define ──▶ entry in the stream ──▶ the processor takes it
     the processor ──▶ `Ended` is durable ──▶ ended ──▶ whoever waits, or holds a handle
 
-What a submit hands over is the whole history of its group, because nobody but the processor writes into it. A processor
-that does so before it took the group says so (`forget`), and what others may have run before its time is not kept.
+A submit hands over the whole history of its group, because only the processor writes into that. A processor that writes
+into it before it took the group calls `forget`. Groups that an earlier processor may have run are dropped.
 """
 
 from __future__ import annotations

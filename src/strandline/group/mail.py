@@ -2,9 +2,9 @@
 
     processor ──▶ work journal `prices` ──▶ worker ──▶ groups.answer ──▶ inbox of the stream ──▶ processor
 
-A handler is named `work:<journal>`, or `<code>/<handler>`: that is code of a version, which a process of its own
-serves (`strandline group handlers`) through the work journal of that version. Here nothing of it is loaded.
-A message has the same id at every delivery, which is the entry's key: while one waits, a second is the same entry.
+A handler is named `work:<journal>` or `<code>/<handler>`. The latter is versioned code: a separate process serves it
+(`strandline group handlers`) through the work journal of its version, and this process loads none of it. A message has
+the same id at every delivery. The id is the entry's key, so a second delivery merges with a waiting one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Sends a group's questions and hook messages to handlers, in this process or through work journals.
 
-A question is in the log before it goes out; both ways look the same in the history. A hook is a question that nobody
-waits for. Handlers are called, and messages are posted, in the threads of `handlers`; nobody holds a thread while an
-answer is to come.
+A question is in the log before it goes out. Both ways look the same in the history. A hook is a question without an
+answer. Calls of handlers and posts of messages run in the threads of `handlers`. Waiting for an answer holds no thread.
 
-    Asked ──▶ (by mail: Sent) ──▶ Answered      a local one is called again by whoever resumes the group
+    Asked ──▶ (by mail: Sent) ──▶ Answered      a processor that resumes the group calls a local handler again
 
-Answers after that, and second ones, are recorded and change nothing.
+Late and second answers are recorded, and change nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Planning a group that is submitted: its statements are parsed, and planned on the tables as they are now."""
+"""Plans a group at its submit: parses its statements, and plans them on the present tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Playback: what a history says is worked out again, without handlers and without targets.
+"""Playback works a group out again from its history, without handlers and without targets.
 
 Rows and answers are taken from the history; bindings, expressions, checks and the decision are made anew and compared.
-The first difference is named: a value that was changed afterwards, or a rule that is another one now.
+The result names the first difference: a value that was changed afterwards, or a rule that has changed.
 """
 
 from __future__ import annotations

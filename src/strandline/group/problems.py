@@ -1,4 +1,4 @@
-"""What is wrong with a step by itself, without the others."""
+"""Finds the problems of a single step, apart from other steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The groups of a stream whose rows are free, in its order, and those that run. Its user holds a lock at each call.
+"""The groups of a stream whose rows are free, in stream order, and the running ones. The caller
+holds a lock at each call.
 
 ready ──▶ running, something of it under way (`busy`) or not ──▶ at rest: ended, put aside or parked ──▶ settled
 """

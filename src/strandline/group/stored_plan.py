@@ -1,10 +1,10 @@
-"""The plan of a group as its history keeps it, from `Defined` on: what a program that is newer or older runs, too.
+"""The plan of a group as its history stores it, in `Defined`. Newer and older programs run this stored plan, too.
 
     version, plans (how statements run and are undone, with the keys and columns that they rest on), the plan of each
     step, which steps come first because of the rows, which are one transaction, and the last of these
 
-Nothing is parsed and no schema is looked at when a group is resumed. What depends on the definition alone (generated
-steps, who waits for whom, where parameters come from) is worked out from the definition again.
+A program that resumes a group parses nothing and reads no schema. Facts that depend on the definition alone (generated
+steps, dependencies, the sources of parameters) are worked out from the definition again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recording a group: checked against its targets and handlers, into a history of its own, and at the end of the stream.
+"""Records a group: checks it against targets and handlers, begins its history, and puts it at the end of the stream.
 
     checked and planned ──▶ `Defined` in group|<id> ──▶ entry in group_stream|<stream>
 

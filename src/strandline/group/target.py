@@ -1,9 +1,9 @@
 """The contract of a target: a database of the user's, on which steps run and are undone.
 
 There are two kinds. On an SQL target (`SqlTarget`) a segment of steps is one commit: fence, before-images, changes,
-after-images and *barrier row* together, so that nothing has to be in the log before, and running it again is how its
-outcome is learnt. A target without transactions (`CellTarget`: Cassandra) has write timestamps instead: image, intent
-and result are in the group's history, each before what comes next.
+after-images and *barrier row* together, so that nothing has to be in the log before. To learn its outcome, the
+processor runs it again. A target without transactions (`CellTarget`: Cassandra) has write timestamps instead: image,
+intent and result are in the group's history, each before what comes next.
 
 Each call raises `Unavailable` if the target did not answer: `applied` is "no" if nothing was sent or the target refused
 it, "unknown" if nobody knows. What the database itself says of a statement is a result (`Failed`), no exception.

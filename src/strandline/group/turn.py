@@ -1,4 +1,4 @@
-"""A processor's time with the lease: it runs groups in order, side by side where it is known that this does not matter.
+"""A processor's time with the lease: it runs groups in order, and side by side where their rows allow it.
 
     stream ──▶ admitted, in order ──▶ waiting for rows ──▶ running ──▶ ended, or waiting for an operator
                  (1,000 ahead)          (`rows`)            (`parallel_groups` at a time)

@@ -1,8 +1,9 @@
 """Reads the events of a range in order, judges which is the next of its key, and puts that into the batch.
 
-Rows come from the store, page by page, up to the bound. With a live feed they come straight from the log, too, once the
-range has caught up: they pass the same judgement, and move key rows, never the position. Without the strandline, what
-lies shortly behind is read again now and then. At a hole the reader looks back by key.
+Rows come from the store, page by page, up to the bound. Once the range has caught up, a live feed also brings rows
+straight from the log. These are judged in the same way, and move key rows but never the position. Without the
+strandline, recent events are read again regularly. Where a key's previous event is missing, the reader looks back by
+key.
 """
 
 from __future__ import annotations

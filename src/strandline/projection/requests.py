@@ -1,7 +1,7 @@
 """Carries out what operators ask of a range's owner: unpark a key, hand a dead letter over again, skip events.
 
-Each is carried out between two transactions of the range, under its fence, and is over when its row is gone; one that
-cannot be done stays, with the reason.
+A request is carried out between two transactions of the range, under its fence. Its row is removed when it is done; a
+request that cannot be done stays, with the reason.
 """
 
 from __future__ import annotations

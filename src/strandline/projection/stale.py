@@ -2,10 +2,10 @@
 
     list of `repaired` ──▶ of this source ──▶ its place was passed ──▶ not done, by the key row ──▶ stale
 
-Nothing is kept of this while projections run: a status reads the list, and compares it with what the projection has
-done. A projection reads what was listed before its epoch began in its place. An event that waits with its parked key is
-not stale, nor one that was deleted since, nor one that an operator handed over or discarded. Where the key row may have
-been forgotten, nobody can tell whether the event was done.
+Running projections record nothing of this: `status` reads the list and compares it with the events that are done.
+Events that were listed before a projection's epoch began are read in their places, so they are not stale. An event that
+waits with its parked key is not stale, nor one that was deleted since, nor one that an operator handed over or
+discarded. Where the key row may have been forgotten, nobody can tell whether the event was done.
 """
 
 from __future__ import annotations

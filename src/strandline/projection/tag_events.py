@@ -1,8 +1,8 @@
 """The events of a tag, as a projection reads them: by their numbers under the tag.
 
 The numbers of a key under a tag have no gaps, and each row links to the one before it. So acceptance judges by these
-numbers alone, and the row that the link names tells of a key whose row was forgotten. Deletes are not propagated to tag
-views: nothing counts as deleted here. A query by tag has checks of its own; they are not made twice.
+numbers alone, and the row that the link names tells of a key whose row was forgotten. Deletes do not reach tag views,
+so no event counts as deleted here. A query by tag makes its own checks, which are not repeated here.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Upkeep:
                 return
             tx.execute("reopen_table", (tables.set_name, table.slot, moment.now, number + 1))
         reached("work.table_emptied_as_a_whole")
-        while settings.table_empty != "reset":  # in steps, so that nobody waits for long
+        while settings.table_empty != "reset":  # in steps, so that no writer waits for long
             with self._database.write() as tx:
                 tx.rows(f"vacuum@{VACUUM_PAGES}")
                 if tx.rows("free_pages") == [(0,)]:

@@ -232,6 +232,6 @@ class Plan(NamedTuple):
 
     @property
     def reads_one(self) -> bool:
-        """Whether it is a query of a table's row by its key, which calls nothing that could write."""
+        """Whether it is a query of one row by the table's key that calls no function which could write."""
         one = self.statement.kind == "query" and bool(self.rows) and self.rows[0].key is not None
         return one and "(" not in self.statement.text

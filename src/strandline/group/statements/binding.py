@@ -1,7 +1,7 @@
-"""A statement with its values: text for the driver, and what it is to put at each place.
+"""Binds a statement to its values: text for the driver, and the value for each place in it.
 
-Values are never text. `IN :list` becomes what a dialect has for a list of any length, also for none; every other
-parameter is one place.
+Values are never text. `IN :list` becomes the dialect's form for a list of any length, including an empty one. Every
+other parameter is one place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The words of a statement, with their places: what is text, name, comment or parameter, in each dialect.
-
-Exact about these alone: what is inside a literal, a quoted name or a comment is never taken for a parameter, and
-everything else can be cut at a token without changing it.
+"""Splits a statement into tokens with their places: literals, names, comments, parameters, in each dialect. It is exact
+about these: the inside of a literal, a quoted name or a comment is never taken for a parameter, and any text can be cut
+at a token without a change of meaning.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Token(NamedTuple):
         return self.start + len(self.text)
 
     def says(self, *words: str) -> bool:
-        """Whether it is one of these keywords (in capitals) or signs."""
+        """Return whether the token is one of these keywords (in capitals) or signs."""
         return (self.kind == "word" and self.text.upper() in words) or (self.kind == "sign" and self.text in words)
 
 

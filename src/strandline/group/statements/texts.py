@@ -1,6 +1,5 @@
-"""Text of statements that are made from a schema: names are quoted, values are places for the driver to fill.
-
-The only place where SQL is put together: what a table looks like is known when its group is submitted, not before.
+"""Makes the texts of statements from a schema: names are quoted, values are places for the driver to fill. This is the
+only module that builds SQL: a table's schema is known only when its group is submitted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A PostgreSQL database of the user's as a target of groups.
 
 Statements see the role's own search path; our two tables are in the schema that the URL names. A step is one
-transaction in which all statements see one moment (REPEATABLE READ): where somebody else was first it is begun again.
-The server ends a transaction whose client has stopped, before another processor may take the stream over.
+transaction whose statements all see one moment (REPEATABLE READ). If a concurrent transaction was first, the step
+begins again. The server ends a transaction whose client has stopped, before another processor may take the stream over.
 """
 
 from __future__ import annotations

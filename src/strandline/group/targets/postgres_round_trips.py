@@ -1,10 +1,9 @@
 """Statements of users, and ours beside them, in few round trips; answers come as text.
 
-Values of users have the forms that psycopg gives them; ours need nobody to look at them. Statements of ours, and those
-of users that come again, are prepared, where no pooler stands in between.
-
-Who is stopped must not keep its locks, and the server ends only a transaction that is idle (`round_trips`). So what is
-sent within one leaves this process in one call of the system, or its large message comes first and alone.
+Values of users are converted by psycopg; our own values need no conversion. Our statements, and repeated ones of users,
+are prepared unless a pooler stands in between. A process that is stopped must not keep its locks, but the server ends
+only idle transactions (`round_trips`). So all messages within a transaction leave this process in one system call, or a
+large message goes first and alone.
 """
 
 from __future__ import annotations

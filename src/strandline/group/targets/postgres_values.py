@@ -85,7 +85,7 @@ def register(context: AdaptContext) -> None:
 
 
 def is_flat(value: Any) -> bool:
-    """Whether a value has no more levels than the log takes; without recursion."""
+    """Return whether a value has no more levels than the log accepts. Works without recursion."""
     level = [value]
     for _ in range(JSON_DEPTH_MAX):
         nested = [outer for outer in level if isinstance(outer, (dict, list))]

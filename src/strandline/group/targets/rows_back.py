@@ -1,5 +1,4 @@
-"""Rows that a step changed are put back in a transaction, by their images. What becomes of each is decided in
-`restoring`."""
+"""Puts back the rows that a step changed, in a transaction, by their images. `restoring` decides about each row."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A SQLite file of the user's as a target of groups.
 
 The file keeps its journal mode and its application id; foreign keys are enforced. It has one writer, as every SQLite
-file does: a step waits for the write lock, then sees nobody until it commits. A process that was stopped inside a step
-holds that lock, and is waited for.
+file does: a step waits for the write lock, then no other program writes until it commits. If a process is stopped
+inside a step, it holds that lock, and others wait for it.
 """
 
 from __future__ import annotations
