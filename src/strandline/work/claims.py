@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     claims: list[Claim]
     next_date: int | None
     lost: list[Claim]
-    """Claims in `done` that could not be ended, because they were over before."""
+    """Claims in `done` whose entries were claimed, merged or dropped since, so that they could not be ended."""
     paused: str | None
     """The reason, if the journal is paused."""
 
@@ -136,9 +136,10 @@ class Claim:
             raise lease_lost([self.entry.id])
 
     def done(self, *, tx: object = None) -> None:
-        """End the claim and remove its entry. Raises `LeaseLost` if the claim is over. A second call does nothing. With
-        `tx` the caller's transaction decides: after a rollback the claim is as it was, and after a commit a second call
-        is `LeaseLost`, so that no effect is committed twice.
+        """End the claim and remove its entry. Raises `LeaseLost` if the entry was claimed, merged or dropped since, but
+        not merely because the lease is over. A second call does nothing. With `tx` the caller's transaction decides:
+        after a rollback the claim is as it was, and after a commit a second call is `LeaseLost`, so that no effect is
+        committed twice.
         """
         if tx is None and self.was_done:
             return
