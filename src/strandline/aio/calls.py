@@ -23,8 +23,9 @@ E = TypeVar("E")
 
 
 class Stream(Generic[E]):
-    """An iterator of the plain API, read by a thread of its own while this stream is iterated. It is closed at its end.
-    A reader that stops before the end must close it, as `async with` does.
+    """An iterator of the plain API, read by a thread of its own while this stream is iterated.
+
+    It is closed at its end. A reader that stops before the end must close it, as `async with` does.
     """
 
     def __init__(self, open_: Callable[[], Iterator[E]]) -> None:
@@ -46,8 +47,9 @@ class Stream(Generic[E]):
 
     @property
     def resume_offset(self) -> Any:
-        """The offset behind the last event that was handed out here, however far the thread has read ahead. Once all
-        events were handed out, it is the plain query's, which is also behind events that its filter left out.
+        """The offset behind the last event that was handed out here, however far the thread has read ahead.
+
+        Once all events were handed out, it is the plain query's, which is also behind events that its filter left out.
         """
         if self._read_whole and self._handed == self._brought:
             return getattr(self._plain, "resume_offset", None)

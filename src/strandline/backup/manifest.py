@@ -1,5 +1,7 @@
-"""The manifest of a backup: its contents, its moment, and the digest of each file. It is written last. A folder without
-a manifest is not a backup: the process that made it was stopped. The manifest has no password and no payload.
+"""The manifest of a backup: its contents, its moment, and the digest of each file. It is written last.
+
+A folder without a manifest is not a backup: the process that made it was stopped. The manifest has no password and no
+payload.
 """
 
 from __future__ import annotations

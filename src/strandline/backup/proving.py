@@ -132,8 +132,9 @@ def verify(
 
 def verify_backup(path: str | Path, *, scratch: str | Path | None = None, told: Told = quiet) -> VerifyReport:
     """Read a backup through. `scratch` is a folder with room for another copy; by default the system's temporary
-    folder. `Corrupt.half_copied` for a folder that is not a whole backup. If a file is damaged, only the files are
-    checked.
+    folder.
+
+    `Corrupt.half_copied` for a folder that is not a whole backup. If a file is damaged, only the files are checked.
     """
     folder = Path(path)
     manifest = read_manifest(folder)

@@ -48,10 +48,11 @@ def restore(
     told: Told = quiet,
     **settings: Any,
 ) -> Restored:
-    """Restore a backup into empty places. The journal gets a log id and a history id of its own. Projections wait for
-    `reset` or `set_offset`, unless `keep_projections` says that their targets were put back to the same moment, too.
-    `Corrupt.digest` for a backup with a damaged file, `InvalidInput.not_empty` for a place that is not empty,
-    `Unsupported.backup` for a place of another kind than the copied one.
+    """Restore a backup into empty places. The journal gets a log id and a history id of its own.
+
+    Projections wait for `reset` or `set_offset`, unless `keep_projections` says that their targets were put back to the
+    same moment, too. `Corrupt.digest` for a backup with a damaged file, `InvalidInput.not_empty` for a place that is
+    not empty, `Unsupported.backup` for a place of another kind than the copied one.
     """
     folder = Path(path)
     checked = replace(Settings.of(settings), schema="check")

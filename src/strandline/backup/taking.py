@@ -53,9 +53,11 @@ def backup(
     told: Told = quiet,
     **settings: Any,
 ) -> BackupManifest:
-    """Copy a journal that is in use into a new folder, and return the manifest. Appends and reads do not wait for it.
-    `Unsupported.backup` for a part that is not in an SQL database; `InvalidInput.not_empty` for a folder that has
-    anything in it. Work journals and projections are copied where the URLs say that they are.
+    """Copy a journal that is in use into a new folder, and return the manifest.
+
+    Appends and reads do not wait for it. `Unsupported.backup` for a part that is not in an SQL database;
+    `InvalidInput.not_empty` for a folder that has anything in it. Work journals and projections are copied where the
+    URLs say that they are.
     """
     checked = replace(Settings.of(settings), schema="check")
     places = [there(place, checked) for place in places_of(urls_of(url, log, store, work, projections))]

@@ -22,8 +22,10 @@ LINES_TOLD = 5
 
 
 class Process:
-    """One process and all processes that it starts. Its output is appended to `log`. If we die, it gets `last_signal`
-    and is killed soon after, and the folder `remove` is removed. If it `listens`, `tell` writes to its standard input.
+    """One process and all processes that it starts. Its output is appended to `log`.
+
+    If we die, it gets `last_signal` and is killed soon after, and the folder `remove` is removed. If it `listens`,
+    `tell` writes to its standard input.
     """
 
     def __init__(

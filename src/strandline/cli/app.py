@@ -1,4 +1,4 @@
-"""The commands in their groups, and what happens around each: errors, Ctrl-C, a reader that went away."""
+"""The commands in their groups, and the handling of errors, Ctrl-C and a closed stdout around each."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from strandline.extras import IN_CHECKOUT, not_installed
 
 PROGRAM = "strandline"
 COMPLETE_VARIABLE = "_STRANDLINE_COMPLETE"
-# The parser's own errors; which module has them depends on the version.
+# The base class of the parser's own errors; its module depends on the version.
 _USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
 
@@ -68,7 +68,7 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """A group that names the nearest command when it does not know one, or says that one is still to come."""
+    """A group of commands. For an unknown command it suggests the nearest one, or says that only a checkout has it."""
 
     def get_params(self, ctx: Any) -> Any:
         return _flags_without_value(super().get_params(ctx))
@@ -150,12 +150,12 @@ def app() -> typer.Typer:
 
 @cache
 def parser() -> Any:
-    """Return the parser of command lines. Making it takes as long as many a command."""
+    """Return the parser of command lines. It is made once, because that takes as long as some commands."""
     return typer.main.get_command(app())
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Without `argv`, as the process that the shell started."""
+    """Run one command and return the exit code. Without `argv` take the arguments and the streams of the process."""
     if argv is None:
         _settle_streams()
         argv = sys.argv[1:]
@@ -168,7 +168,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             refuse_tokens(argv)
             return _call(argv)
         finally:
-            sys.stdout.flush()  # the answer first, then what went wrong
+            sys.stdout.flush()  # the answer comes before the error
     except BrokenPipeError:
         _let_go_of_stdout()  # `strandline read … | head` is no error
         return 0
@@ -201,7 +201,7 @@ def _call(argv: Sequence[str]) -> int:
 
 
 def _let_go_of_stdout() -> None:
-    """Write nothing more, at exit neither: what cannot be written now cannot be written then."""
+    """Point stdout to nowhere, so that the flush at exit does not fail, too."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -209,7 +209,7 @@ def _let_go_of_stdout() -> None:
 
 
 def _settle_streams() -> None:
-    """Let text that a terminal's encoding lacks be shown escaped, and a warning on one line."""
+    """Show characters that the terminal's encoding lacks escaped, and each warning on one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

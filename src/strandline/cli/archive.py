@@ -1,4 +1,4 @@
-"""`strandline pipeline archive` and `sweep`: events as Parquet files, and purged lives out of them."""
+"""`strandline pipeline archive` and `sweep`: write events as Parquet files, and take purged lives out of them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ def archive(
 ) -> None:
     """Write events as Parquet, on Spark, or add to what was written.
 
-    Events that were recorded before a time; they stay in the store, unless
-    --remove is given: then keys are read from the files. Every file is read
-    back and compared; killed, the archive is what it was.
+    It writes events recorded before a time. They stay in the store unless --remove is given: then reads of keys take
+    them from the files. Every file is read back and compared. If the command is killed, the archive stays as it was.
 
     Example: strandline pipeline archive events --before 2026-11-01T00:00:00Z --url sqlite:orders
     """

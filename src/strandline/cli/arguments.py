@@ -1,4 +1,4 @@
-"""What a shell gives as text, as the values that the journal takes. Ranges are the journal's own to check."""
+"""Arguments of a shell, turned from text into the values that the journal takes. The journal checks their ranges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strandline.values.written import duration_of, whole_number
 
 
 def key_of(text: str, field: str = "KEY") -> Key:
-    """Return a key as the shell gives it; most who get it wrong forgot the quotes."""
+    """Return the key in an argument. The hint of the error is about the most frequent mistake, missing quotes."""
     if "|" not in text:
         raise invalid(
             "key_type",
@@ -38,26 +38,26 @@ def limit_of(text: str, most: int = LIMIT_MAX, field: str = "--limit") -> int:
 
 
 def seq_nr(text: str | None, field: str) -> int | None:
-    """Return a seq_nr, or nothing."""
+    """Return a seq_nr; None if none was given."""
     if text is None:
         return None
     return whole_number(text, field, code="seq_nr_range", allowed="1..2^63-1")
 
 
 def expected_seq_nr(text: str | None) -> int | None:
-    """Return where the journal must be: 0 means that there must be none."""
+    """Return the last seq_nr that the journal must have; 0 means that there must be no journal."""
     if text is None:
         return None
     return whole_number(text, "--expected", code="seq_nr_range", allowed="0..2^63-1")
 
 
 def time_of(text: str | None, field: str, clock: Callable[[], int] = now_us) -> datetime | int | None:
-    """Return a time, also `+10m` from now by this clock; or nothing."""
+    """Return a time, given as such or as `+10m` from now by this machine's clock; None if none was given."""
     return None if text is None else written.time_of(text, field, clock)
 
 
 def expiry(text: str | None) -> timedelta | Keep | None:
-    """Parse `30d`, `12h`, `15m`, `45s`, or `none`; left out: as it is."""
+    """Parse `30d`, `12h`, `15m`, `45s`, or `none`; without a value the expiry stays as it is."""
     if text is None:
         return KEEP
     if text == "none":
@@ -76,14 +76,16 @@ def pairs(texts: list[str] | None, field: str, *, code: str) -> dict[str, str]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            # Not shown: what has no name may be a secret.
+            # The error does not show the value: without a name it may be a secret.
             raise InvalidInput(f"{field}: no NAME=VALUE; allowed NAME=VALUE", code=code, hint=f"{field} NAME=VALUE")
         found[name] = value
     return found
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Ask before something is destroyed. Without a terminal `--yes` is needed: nobody could answer."""
+    """Ask before something is destroyed. Without a terminal `--yes` is needed, because the question
+    cannot be answered.
+    """
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -25,8 +25,8 @@ Folder = Annotated[str, typer.Argument(metavar="PATH", show_default=False, help=
 def backup(options: Options, path: Folder) -> None:
     """Copy a journal that is in use, as it was at one moment.
 
-    Nobody waits for it. SQLite and PostgreSQL, in any pairing; work journals and projections, too. A backup without
-    manifest.json was stopped before its end.
+    Appends and reads do not wait for it. Log and store may be on SQLite or PostgreSQL, in any pairing; work journals
+    and projections are copied, too. A backup without manifest.json was stopped before its end.
 
     Example: strandline backup /backups/monday --url sqlite:orders
     """
@@ -44,7 +44,7 @@ def restore(
         bool, typer.Option("--keep-projections", help="What projections changed was put back to the same moment, too.")
     ] = False,
 ) -> None:
-    """Put a backup back where nothing is, as another life.
+    """Put a backup back in an empty place, as another life.
 
     It gets ids of its own: saved offsets of the first life are refused. Stop what still works on the first life if it
     has the same URL. Projections wait for `reset` or `set-offset`, unless --keep-projections is given.
@@ -96,7 +96,7 @@ def verify(
 
 
 def progress(options: Options) -> Told:
-    """Tell on stderr what is done, once in a while."""
+    """Print the progress on stderr, once in a while."""
     last = [time.monotonic()]
 
     def told(what: str, done: int, of: int) -> None:

@@ -38,7 +38,7 @@ def demo(
 
 
 def _transfer(place: Path | None, count: int) -> int:
-    """Money goes from account to account while the processor is killed; 0 if the sum is what it was."""
+    """Transfer money between accounts while the processor is killed; return 0 if the sum has stayed the same."""
     import tempfile
 
     from strandline.cli.output import say

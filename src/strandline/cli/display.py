@@ -55,7 +55,7 @@ class CarriedTotals:
         self.batches += 1
         self.actions += progress.actions
         self.events += progress.events
-        if progress.actions:  # an idle moment says nothing of how fast it can go
+        if progress.actions:  # an idle moment does not count for the rate
             self._last.append((progress.events, progress.seconds))
 
     @property
@@ -65,7 +65,9 @@ class CarriedTotals:
 
 
 def strandline_text(progress: Progress, now: int) -> str:
-    """Return how far the strandline is behind now; where nothing waits, it only tells how long nothing happened."""
+    """Return how far the strandline is behind the present. If nothing waits it is "up to date": its age then only shows
+    how long no action came.
+    """
     if not progress.lag and not any(partition.error for partition in progress.partitions):
         return "up to date"
     if not progress.strandline:
@@ -102,8 +104,7 @@ class JsonDisplay:
 
 
 class LineDisplay:
-    """A line per batch that did something, and for one that takes long; while nothing happens, one every `QUIET_S_MAX`
-    seconds."""
+    """A line for each batch that carried something or takes long; while idle, a line every `QUIET_S_MAX` seconds."""
 
     def __init__(self, clock: Clock = wall_clock, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._monotonic = clock, monotonic

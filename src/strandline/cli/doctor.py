@@ -1,6 +1,8 @@
-"""`strandline doctor`: what is installed, what is missing, and how to get it; with a URL also whether it opens.
+"""`strandline doctor`: what is installed, what is missing, and how to get it; with a URL also whether the journal
+opens.
 
-What recording and reading need must be right, or the exit code is 7. What only other commands need may be missing.
+If anything is wrong that recording and reading need, the exit code is 7. Parts that only other commands need may be
+missing.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ MEMORY_BYTES_ADVISED = 2 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `missing` is optional; `wrong` must be mended."""
+    """The result of one check. A part that is `missing` is optional; one that is `wrong` must be mended."""
 
     name: str
     state: State
@@ -121,7 +123,7 @@ def others() -> Iterator[Finding]:
 
 
 def _checked(name: str, check: Callable[[], str], where: str = "", told: list[str] | None = None) -> Finding:
-    """Run a check, and return its finding with its warnings: each once, and none that was `told` before."""
+    """Run a check, and return its finding with its warnings: each once, without those already in `told`."""
     place = f"{where}: " if where else ""
     try:
         with warnings.catch_warnings(record=True) as warned:
@@ -180,7 +182,7 @@ def _java() -> str:
 
 
 def _folder_of(options: Options) -> Path:
-    """Return where the files are, or would be: the nearest folder that exists."""
+    """Return the folder of the files, or the nearest folder above it that exists."""
     scheme, _, rest = (options.places.get("url") or options.places.get("store") or "").partition(":")
     folder = Path(rest or ".") if scheme == "sqlite" else Path()
     while not folder.is_dir() and folder != folder.parent:
@@ -189,7 +191,9 @@ def _folder_of(options: Options) -> Path:
 
 
 def journal(options: Options) -> Iterator[Finding]:
-    """Yield the client libraries of a journal, whether it opens, and how it is: log and store each, if they are two."""
+    """Yield findings on the client libraries of a journal, on whether it opens, and on its state; for log and store
+    each, if they have two URLs.
+    """
     if not options.places:
         return
     try:
@@ -244,7 +248,9 @@ def _opened_store(url: Url, settings: Settings) -> str:
 
 
 def _opened(options: Options, parts: list[StatusSection], *, partitions: bool = False) -> str:
-    """Open the journal, check that its parts belong together, and return how it is; and say what else is there."""
+    """Open the journal, check that its parts belong together, and return its state as text; add the sections of other
+    parts to `parts`.
+    """
     with options.connect() as s:
         _check_copies(s)
         status = s.status()
@@ -260,9 +266,9 @@ def _opened(options: Options, parts: list[StatusSection], *, partitions: bool = 
 
 
 def _check_copies(s: Strandline) -> None:
-    """Refuse a pair of copies of which the log went on without its store: another record is where the store stopped.
+    """Refuse a log that went on without its store, from an older copy: at the store's pointer it has another record.
 
-    That the store is not ahead of its log was seen when they were opened.
+    Opening them has already checked that the store is not ahead of its log.
     """
     found = pointer_findings(s.log, FrozenEnds(s.store.pointers(), s.log.oldest()))
     if found:

@@ -8,7 +8,9 @@ CHECKOUT = frozenset({"bench", "demo", "servers"})
 
 
 def of_a_checkout(group: str, name: str) -> InvalidInput | None:
-    """The error for a command that only a checkout has; None for any other. `group` is all that stands before it."""
+    """Return the error for a command that only a checkout has; None for any other. `group` has the words before the
+    command.
+    """
     if name not in CHECKOUT or " " in group:
         return None
     return InvalidInput(

@@ -15,12 +15,12 @@ INPUT_FACTOR = 6
 
 
 def read_events(lines: Iterable[bytes]) -> list[Event]:
-    """Return the events of these lines; blank ones are passed over."""
+    """Return the events of these lines; skip blank lines."""
     return [parse_event(line, f"events[{index}]") for index, line in enumerate(filter(bytes.strip, lines))]
 
 
 def event_batches(stream: IO[bytes], settings: Settings) -> Iterator[list[Event]]:
-    """Yield the events of a stream of any length, as many at a time as one append takes; never more is held."""
+    """Yield the events of a stream of any length, as many at a time as one append takes; no more are in memory."""
     batch: list[Event] = []
     size = index = 0
     while line := stream.readline(INPUT_FACTOR * settings.append_bytes_max + 1):
@@ -36,7 +36,7 @@ def event_batches(stream: IO[bytes], settings: Settings) -> Iterator[list[Event]
             continue
         event = parse_event(line, f"events[{index}]")
         index += 1
-        # What an event adds beside its text (numbers, type, a checksum) is small; a quarter is left for it.
+        # The other fields of an event (numbers, type, a checksum) are small; a quarter is left for them.
         if batch and (
             len(batch) == settings.append_events_max or size + len(line) > settings.append_bytes_max * 3 // 4
         ):
@@ -49,7 +49,7 @@ def event_batches(stream: IO[bytes], settings: Settings) -> Iterator[list[Event]
 
 
 class Contents(NamedTuple):
-    """The readable contents of an event, or why it has none."""
+    """The contents of an event, or the error of reading them."""
 
     payload: Any = None
     metadata: dict[str, Any] | None = None
@@ -57,7 +57,7 @@ class Contents(NamedTuple):
 
 
 def contents_of(event: RecordedEvent) -> Contents:
-    """Touch payload and metadata: only that tells for sure whether they can be read."""
+    """Read payload and metadata now: only reading shows whether they are damaged."""
     try:
         return Contents(event.payload, event.metadata)
     except Corrupt as error:

@@ -36,8 +36,8 @@ def export(
 ) -> None:
     """Copy events for analysts, in any format that Spark writes.
 
-    What came into the store since the last run is added. Killed, it leaves
-    all of that or nothing, and the next run goes on there.
+    Each run adds the events that came into the store since the last one. A run that is killed adds all of them or none,
+    and the next run goes on there.
 
     Example: strandline pipeline export events --partition-by day --url sqlite:orders
     """

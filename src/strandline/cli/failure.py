@@ -60,7 +60,7 @@ def _options_of_commands(group: Any, ctx: Any) -> set[str]:
 
 
 class Spoken(NamedTuple):
-    """An error in the words of the command line: options where Python has arguments."""
+    """An error in the words of the command line: with options instead of Python's arguments."""
 
     message: str
     hint: str
@@ -68,7 +68,7 @@ class Spoken(NamedTuple):
 
 
 def spoken(error: StrandlineError) -> Spoken:
-    """Return an error for people who type commands."""
+    """Return an error in the words of the command line."""
     message, hint, facts = error.message, error.hint, error.facts
     if error.name == "SchemaMismatch.no_schema":
         hint = "is the URL right? `strandline append` and `group submit` make a new one, and `pipeline run --create`"
@@ -94,12 +94,12 @@ _FIELDS = frozenset(
     "url log store from_ from to expected first append_id limit id slices on orders rounds case folder "
     "process_date expiration_date insertion_date priority owner".split()
 )
-"""Arguments of Python that are options here."""
+"""Names of Python arguments that are options on the command line."""
 _ACCEPT = re.compile(r"\baccept_power_loss(=[Tt]rue)?\b")
 
 
 def report(error: StrandlineError, *, as_json: bool) -> int:
-    """Say what went wrong, on stderr; the exit code."""
+    """Print an error on stderr, and return the exit code."""
     message, hint, facts = spoken(error)
     if as_json:
         problem = {
@@ -125,7 +125,7 @@ def report(error: StrandlineError, *, as_json: bool) -> int:
 
 
 def report_bug(error: BaseException, *, as_json: bool) -> int:
-    """Say that we failed, without a traceback unless one is asked for."""
+    """Report a bug of Strandline, without a traceback unless one is asked for."""
     what = shown(": ".join(filter(None, (type(error).__name__, text_of(error)))), 300)
     hint = f"run it again with {TRACEBACK}=1 and report what it prints"
     if os.environ.get(TRACEBACK, "") not in ("", "0"):
@@ -140,7 +140,9 @@ def report_bug(error: BaseException, *, as_json: bool) -> int:
 
 
 def of_system(error: Exception) -> StrandlineError | None:
-    """Return our error for one of the operating system's that is nobody's bug; None for the others."""
+    """Return our error for an error of the operating system that is not a bug, such as a full disk; None for the
+    others.
+    """
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -166,7 +168,7 @@ def refuse_bad_text(argv: Sequence[str]) -> None:
 
 
 def _told(value: Any) -> Any:
-    """Return a value as the JSON of an error carries it: each text without secrets, each number one that JSON has."""
+    """Return a value for the JSON of an error: texts without secrets, and only numbers that JSON has."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
@@ -180,5 +182,5 @@ def _write(line: str) -> None:
     try:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
-    except (OSError, ValueError):  # nobody listens any more; the exit code still tells
+    except (OSError, ValueError):  # stderr is closed; the exit code still tells of the error
         return

@@ -53,7 +53,9 @@ def opened(
     *,
     create: bool = False,
 ) -> Iterator[Groups]:
-    """Open the groups of a stream, with what the command line and the file that it names say of them."""
+    """Open the groups of a stream, with the targets, handlers and settings of the command line and the configuration
+    file.
+    """
     settings = {name: value for name, value in options.group.items() if name not in ("stream", "targets")}
     targets: dict[str, Any] = {**options.group.get("targets", {}), **pairs(target, "--target", code="option")}
     registry: Mapping[str, Any] = mapping_of(handlers) if handlers is not None else {}
@@ -112,7 +114,8 @@ def run(
 ) -> None:
     """Run the groups of a stream, until SIGTERM or Ctrl-C.
 
-    There is one for each stream: a second one waits until the first has ended, or with --until-idle has nothing left.
+    Only one processor runs for a stream: a second one waits until the first has ended, or with --until-idle has no
+    groups left.
 
     Example: strandline group run --url sqlite:orders --target shop=sqlite:shop.db --handlers shop:HANDLERS
     """
@@ -144,7 +147,7 @@ def explain(
 ) -> None:
     """Show what a group would do, and how it would be undone.
 
-    Steps that are added, order, rows, undo. Executes and records nothing.
+    It shows added steps, their order, the rows, and the undo. It executes and records nothing.
 
     Example: strandline group explain bonus.json --url sqlite:orders --target shop=sqlite:shop.db
     """
@@ -270,7 +273,7 @@ PARAMETERS: Final = {
     "stream": ShellParameter("NAME", "The stream; default: default."),
     "state": ShellParameter("STATE", "open, or a state; else all that were carried."),
     "after": ShellParameter("PLACE", "Go on where a list ended."),
-    "limit": ShellParameter("N", "At most so many, 1..1000.", number("limit_range", "1..1000")),
+    "limit": ShellParameter("N", "At most this many, 1..1000.", number("limit_range", "1..1000")),
     "step": ShellParameter("STEP", "The step whose undo has failed."),
     "how": ShellParameter("HOW", "retry, force or accept_current.", _how),
     "message_id": ShellParameter("MESSAGE_ID", "As it is in the message."),

@@ -27,12 +27,12 @@ def handlers(
     place: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A mapping: names to callables.")],
     as_: Annotated[str, typer.Option("--as", metavar="NAME@VERSION", help="The code that it is, as loaded.")],
     stream: StreamOption = None,
-    concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="So many at a time, 1..1000.")] = "1",
+    concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="How many at a time, 1..1000.")] = "1",
 ) -> None:
     """Serve the handlers of one version of code.
 
-    They run here, in the environment that you installed for it. Ends at SIGTERM, or once the stream has another
-    version and no open group is on this one.
+    The handlers run in this process, in the environment that you installed for them. The command ends at SIGTERM, or
+    once the stream has another version and no open group uses this one.
 
     Example: strandline group handlers shop:HANDLERS --as shop@2 --url sqlite:orders
     """

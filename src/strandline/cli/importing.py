@@ -1,4 +1,4 @@
-"""MODULE:NAME: an object of the user's, as a command line names it."""
+"""Imports of a user's object that a command line names as MODULE:NAME."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _imported(module: str, allowed: str) -> ModuleType:
 
 
 def _failed(module: str, error: BaseException) -> InvalidInput:
-    """Return the error for a module that is there, and raises: that is its own to mend."""
+    """Return the error for a module that exists but raises when it is imported."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     at = f" at {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
     said = shown(": ".join(filter(None, (type(error).__name__, text_of(error)))), 300)

@@ -21,7 +21,7 @@ from strandline.values.events import RecordedEvent
 from strandline.values.heads import HEAD_FIELDS, SEQ_NR_MAX, Head
 
 LAST_MAX: Final = 1000
-"""What `--last` shows is held in memory until its first is known."""
+"""The limit of `--last`: its events are in memory until the first of them is known."""
 
 
 def read(
@@ -29,7 +29,7 @@ def read(
     key: KeyArgument,
     from_: Annotated[str, typer.Option("--from", metavar="N", help="The first event to show.")] = "1",
     to: Annotated[str | None, typer.Option("--to", metavar="N", help="The last event to show.")] = None,
-    limit: Annotated[str | None, typer.Option("--limit", metavar="N", help="At most so many.")] = None,
+    limit: Annotated[str | None, typer.Option("--limit", metavar="N", help="At most this many.")] = None,
     backwards: Annotated[bool, typer.Option("--backwards", help="From the last to the first.")] = False,
     ending: Annotated[
         str | None, typer.Option("--last", metavar="N", help="The last N, in their order; instead of --limit.")
@@ -95,7 +95,7 @@ def keys(
         str | None, typer.Argument(metavar="ENTITY_TYPE", help="The type whose keys to list; else all types.")
     ] = None,
     after: Annotated[str | None, typer.Option("--after", metavar="KEY", help="Go on after this key.")] = None,
-    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")] = "1000",
+    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most this many, 1..1000.")] = "1000",
 ) -> None:
     """List the entity types, or the keys of one, as carried so far.
 
@@ -125,7 +125,7 @@ def event_line(event: RecordedEvent, contents: Contents, width: int | None = Non
 
 
 def contents_text(contents: Contents) -> str:
-    """Payload and metadata in one line."""
+    """Return payload and metadata in one line."""
     if contents.damage is not None:
         return f"DAMAGED ({contents.damage.code})"
     payload = contents.payload

@@ -12,8 +12,8 @@ MASK = "***"
 TOKEN = re.compile(r"(?:--[\w-]+=)?sl_[0-9A-Za-z]+_[0-9A-Za-z_-]{16,}")
 _LITERAL_LENGTH_MIN = 4
 _known: set[str] = set()
-# To the last @ before a blank: who forgot to quote a / or # in a password still does not see it printed. A URL that an
-# error cut short ends with … and may have lost its @.
+# The pattern goes to the last @ before a blank, so that a password with an unquoted / or # is masked, too. A URL that
+# an error cut short ends with … and may have lost its @.
 _USER_INFO = re.compile(r"(?P<before>[A-Za-z][\w+.-]*://[^\s:/@]*:)(?P<secret>[^\s]*)(?P<end>@|…)")
 _PARAMETER = re.compile(
     r"(?P<before>[?&][\w.-]*(?:password|secret|token|sasl_key)=)(?P<secret>[^&#\s]*)", re.IGNORECASE
@@ -30,15 +30,15 @@ def remember(texts: Iterable[str]) -> None:
 
 
 def forget() -> None:
-    """Start anew: another command line."""
+    """Forget all secrets, before another command line."""
     _known.clear()
 
 
 def masked(text: str, *, ours: bool = False) -> str:
-    """Return text without secrets: those known, and whatever stands where a URL has one.
+    """Return text without secrets: known ones, and any text in the place of a URL's secret.
 
-    A secret that is a plain word is masked only where it stands as a word. Where all words are `ours`, as in a hint,
-    it is left: there it says nothing, and who has `start` for a password would not learn what to start.
+    A secret that is a plain word is masked only where it stands as a word. In a text whose words are all `ours`, such
+    as a hint, it is left: there it gives nothing away, and with `start` as a password the hint would lose its verb.
     """
     for secret in sorted(_known, key=len, reverse=True):
         if not secret.isalpha():

@@ -1,4 +1,4 @@
-"""`--metrics PORT` of the commands that run: what they do, for Prometheus."""
+"""`--metrics PORT` of the commands that go on running: their counters, for Prometheus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MetricsOption = Annotated[
 
 @contextmanager
 def measured(options: Options, port: str | None) -> Iterator[None]:
-    """Count what this process does while it runs, and look at its journal, if a port is given."""
+    """If a port is given, serve the metrics of this process and its journal while the command runs."""
     if port is None:
         yield
         return

@@ -1,6 +1,6 @@
 """The options that every command takes: where the journal is, settings, and how to answer.
 
-The command line wins over the configuration file, and that over `STRANDLINE_URL`.
+The command line overrides the configuration file, which overrides `STRANDLINE_URL`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Options:
         emit(answer) if self.json else say(printable(line))
 
     def command(self, words: str) -> str:
-        """Return a command as it is to be typed next, for the same places."""
+        """Return a command for the user to type next, with the URLs of this one."""
         places = "".join(f" --{name} {masked(place)}" for name, place in self.places.items())
         return f"`strandline {words}{places}`"
 
@@ -118,7 +118,7 @@ class Options:
         return dict(self.places)
 
     def connect(self, *, create: bool = False) -> Strandline:
-        """Open it. Commands that only look make nothing: a mistyped folder stays absent."""
+        """Open the journal. Commands that only read do not create one, so that a mistyped folder stays absent."""
         from strandline.connect import connect
 
         schema = {} if create else {"schema": "check"}

@@ -29,12 +29,12 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line for people, on stderr: not part of the answer."""
+    """Print a line for people on stderr; it is not part of the answer."""
     sys.stderr.write(text + "\n")
 
 
 def emit(value: Any) -> None:
-    """Print a JSON line, on stdout, as UTF-8 whatever the locale says."""
+    """Print a JSON line on stdout, as UTF-8 in any locale."""
     sys.stdout.flush()
     sys.stdout.buffer.write(orjson.dumps(json_form(value)) + b"\n")
 
@@ -52,7 +52,7 @@ def write_file(option: str, path: str | Path, made: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """Return the text so that it can do nothing to a terminal."""
+    """Return the text with all characters escaped that could control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -76,7 +76,7 @@ def console() -> Console:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> Table:
-    """Return a table without frames; the columns in `numbers` stand right."""
+    """Return a table without frames; the columns in `numbers` are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 

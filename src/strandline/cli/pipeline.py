@@ -1,4 +1,4 @@
-"""`strandline pipeline`: carry, replay, and look after what could not be carried or has expired."""
+"""`strandline pipeline`: carry, replay, rebuild tags, resolve quarantined records, purge expired journals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(
 
     Example: strandline pipeline run --once --url sqlite:orders
     """
-    options.connect(create=create).close()  # what is wrong with log or store is told before Spark is started
+    options.connect(create=create).close()  # an error of log or store is raised before Spark is started
     from strandline.pipeline.replicate import run as carry
 
     with (
@@ -65,7 +65,7 @@ def run(
 
 
 class Guard:
-    """Shows batches from the pipeline's thread. If nobody reads any more the pipeline ends; it does not break."""
+    """Shows batches from the pipeline's thread. If stdout is closed, the pipeline ends in order."""
 
     def __init__(self, show: Callable[[Progress], None], stop: threading.Event) -> None:
         self._show, self._stop = show, stop
@@ -116,7 +116,7 @@ def replay(
         load(spark, chosen).write.parquet(out)
         events = spark.read.parquet(out).count()
     except BaseException as error:
-        shutil.rmtree(out, ignore_errors=True)  # half of it would look like all of it
+        shutil.rmtree(out, ignore_errors=True)  # a part of the output would look like all of it
         if isinstance(error, PySparkException):
             raise _spark_gave_up(error) from error
         raise
@@ -126,7 +126,7 @@ def replay(
 
 
 def _spark_gave_up(error: Exception) -> Unavailable:
-    """Translate an error of a task or of Spark, without the trace of either."""
+    """Translate an error of a task or of Spark, without its traceback."""
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.removeprefix("strandline.errors.") for line in said if line.startswith("strandline.errors.")]
     message = (ours or said or [type(error).__name__])[0]
@@ -145,8 +145,9 @@ def rebuild(
 ) -> int:
     """Rebuild a tag's view in place, on Spark.
 
-    The view is compared with the journal and mended; queries and appends go on meanwhile. Stop `pipeline run` first.
-    Killed, start it again. What the journal does not prove stays as it is; then, or if rows are lost, it exits with 5.
+    The view is compared with the journal and mended; queries and appends go on meanwhile. Stop `pipeline run` first. If
+    the command is killed, start it again. Rows that the journal does not prove stay as they are; then, or if rows are
+    lost, the command exits with 5.
 
     Example: strandline pipeline rebuild --tag blue --url sqlite:orders
     """
@@ -191,7 +192,7 @@ def _exit_code(found: TagRebuildCounts) -> int:
 
 def quarantine(
     options: Options,
-    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")] = "1000",
+    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most this many, 1..1000.")] = "1000",
 ) -> None:
     """List records that are damaged or not ours.
 
@@ -273,9 +274,8 @@ def prepare(
 ) -> None:
     """Let Spark start in half the time here, from now on.
 
-    Reads and checks its classes once for all: half a minute, 180 MB in
-    the user's cache. It is never needed, and fits the Java and the Spark
-    of now.
+    It reads and verifies Spark's classes once: half a minute, 180 MB in the user's cache. The command is optional;
+    repeat it after a change of Java or Spark.
 
     Example: strandline pipeline prepare
     """

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 INSTANCES_MAX = 1024
 COMMAND = "import sys; from strandline_command import main; sys.exit(main())"
 KILLED = 128
-"""Exit codes from here on are those of signals."""
+"""Exit codes above this one are those of signals."""
 
 
 def run(
     options: Options,
     what: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A Projection, or a list of them.")],
-    instances: Annotated[str, typer.Option("--instances", metavar="N", help="So many processes.")] = "1",
+    instances: Annotated[str, typer.Option("--instances", metavar="N", help="How many processes to run.")] = "1",
     spark: Annotated[bool, typer.Option("--spark", help="On Spark: this process hands ranges to its tasks.")] = False,
     master: MasterOption = None,
     metrics: MetricsOption = None,
@@ -81,7 +81,7 @@ def run(
 
 
 def _what_runs(found: Sequence[Projection]) -> str:
-    """Say what a stop waits for, and for how long at most."""
+    """Return what a stop waits for, and for how long at most."""
     return f"handlers that run, up to {seconds_text(max(one.settings.shutdown_grace_s for one in found))}"
 
 
@@ -98,7 +98,9 @@ def _on_spark(options: Options, found: Sequence[Projection], master: str | None)
 
 
 def _where(options: Options) -> dict[str, Any]:
-    """Log and store as the pipeline takes them; offsets have another name there."""
+    """Return the URLs of log and store under the names that the pipeline takes; the offset store has another name
+    there.
+    """
     named: dict[str, Any] = {**options.target(), **options.settings}
     if "projections" in named:
         named["offset_store"] = named.pop("projections")
@@ -117,8 +119,8 @@ def rebuild(
 ) -> None:
     """Build a new generation of a projection, on Spark.
 
-    It is built beside the generation that serves, up to what that one has done. Hosts of it go on from there, and
-    `projections switch` lets it serve. Killed, start it again.
+    It is built beside the serving generation, up to the events that that one has handled. Then hosts of the new
+    generation go on, and `projections switch` lets it serve. If the command is killed, start it again.
 
     Example: strandline projections rebuild shop.projections:totals --url sqlite:orders
     """
@@ -131,7 +133,7 @@ def rebuild(
     from strandline.pipeline.projections import begin
     from strandline.pipeline.projections import rebuild as rebuild_on_spark
 
-    with options.connect() as s:  # what it refuses is refused before Spark starts
+    with options.connect() as s:  # wrong arguments are refused before Spark starts
         begin(s, found[0], count, allow_deleted=allow_deleted)
 
     if not options.json:
@@ -162,7 +164,9 @@ def _projections(text: str) -> Sequence[Projection]:
 
 
 def _in_processes(count: int, found: Sequence[Projection]) -> int:
-    """Run this command so many times, with one instance each. They end with this one; a killed one comes back."""
+    """Run this command in `count` processes, with one instance each. They end with this process; one that is killed is
+    started again.
+    """
     words = sys.argv[1:]
     at = next(index for index, word in enumerate(words) if word.partition("=")[0] == "--instances")
     del words[at : at + (1 if "=" in words[at] else 2)]
@@ -187,7 +191,7 @@ def _in_processes(count: int, found: Sequence[Projection]) -> int:
             while not stopped.wait(0.2):
                 for number, one in enumerate(running):
                     if one.code is not None and one.code < KILLED:
-                        if not one.code:  # another generation serves: nothing is left to do
+                        if not one.code:  # another generation serves: this one has nothing left to do
                             return 0
                         raise one.failure("ended")
                     if one.code is not None:
@@ -211,7 +215,7 @@ def _opened(options: Options) -> Iterator[Projections]:
 
 
 def _says(words: Callable[[Any, Values], str]) -> Callable[[Options, Any, Values], None]:
-    """Tells in words what was done to a projection."""
+    """Return a function that prints what was done to a projection."""
 
     def tell(options: Options, answer: Any, given: Values) -> None:
         name, what = given["name"], words(answer, given)
@@ -233,7 +237,7 @@ def _shown(options: Options, found: ProjectionStatus, given: Values) -> None:
         emit(found)
         return
     lag = "up to date" if not found.behind_store_s else f"{seconds_text(found.behind_store_s)} behind the store"
-    if found.at_start:  # not so many years behind as there are since 1970
+    if found.at_start:  # its position is 0, which would show as 50 years behind
         lag = "at the start" if found.behind_store_s else "at the start, with nothing to do yet"
     log = f"the store is {seconds_text(found.behind_log_s)} behind the log"
     say(f"{found.name}: generation {found.generation}, {found.state}, {lag}; {log}")

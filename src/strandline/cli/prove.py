@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 SAY_EVERY_S = 10.0
 PROGRAMS = 100
-"""Of each part, where neither a number nor a time is given."""
+"""How many programs of each part run if neither a number nor a time is given."""
 NAMED_MAX = 12
-"""So many rare paths that were not reached are named unasked."""
+"""How many unreached rare paths are named at most, if they are not asked for."""
 
 
 def prove(
@@ -62,9 +62,9 @@ def prove(
 ) -> int:
     """Run random programs, and compare what they show with a model.
 
-    The model is plain Python, written from the specification. A program that shows a difference is made smaller and
-    printed as a command that runs it again; the exit code is 5. With --minutes, parts and back-ends take turns, and
-    Ctrl-C ends the run with its table.
+    The model is plain Python, written from the specification. A program whose results differ from the model's is made
+    smaller and printed as a command that runs it again; the exit code is then 5. With --minutes, parts and back-ends
+    take turns, and Ctrl-C ends the run with its table.
 
     Example: strandline prove journal,work --seeds 10 --on sqlite,last-write-wins
     """
@@ -85,7 +85,7 @@ def prove(
     stopping = Event()
     with _quiet(), Servers() as servers, stopped_in_order(stopping.set, "the program that runs"):
         keeps = _ProofFile(json_file, servers)
-        keeps([])  # a file that cannot be written is better known now
+        keeps([])  # fail now, not at the end, if the file cannot be written
         proofs = prove_in_turn(
             pairs,
             first=start,
@@ -102,7 +102,7 @@ def prove(
 
 
 def _pairs(parts: list[str], on: str) -> list[tuple[str, str]]:
-    """Return which parts run on which back-ends: each on those that it has."""
+    """Return pairs of a part and a back-end that it runs on."""
     from strandline.testing.prove import worlds
     from strandline.testing.prove.run import BACKENDS
 
@@ -117,7 +117,7 @@ def _pairs(parts: list[str], on: str) -> list[tuple[str, str]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Log nothing: what is found is printed at the end."""
+    """Turn logging off: findings are printed at the end."""
     logger = logging.getLogger("strandline")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -139,7 +139,7 @@ def _names(field: str, given: str, known: Sequence[str]) -> list[str]:
 
 
 class _ProgressLine:
-    """A line now and then."""
+    """A line of progress now and then."""
 
     def __init__(self, count: int | None, seconds: float | None) -> None:
         self._count, self._seconds = count, seconds
@@ -160,7 +160,7 @@ class _ProgressLine:
 
 
 class _ProofFile:
-    """Writes what was run and found so far into a file, if one is given."""
+    """Writes the programs run and the findings so far into a file, if one is given."""
 
     def __init__(self, path: str | None, servers: Servers) -> None:
         self._path = None if path is None else Path(path)
@@ -171,7 +171,7 @@ class _ProofFile:
         if self._path is None:
             return
         made = orjson.dumps(self._summary(proofs), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
-        beside = self._path.with_name(f"{self._path.name}.part")  # whoever looks meanwhile sees a whole one
+        beside = self._path.with_name(f"{self._path.name}.part")  # the rename keeps the file whole for its readers
         write_file("--json", beside, made + b"\n")
         beside.replace(self._path)
 
@@ -224,7 +224,7 @@ def _never(proofs: Sequence[Proof]) -> list[str]:
 
 
 def _show(proofs: list[Proof], *, every_path: bool) -> list[str]:
-    """Print what was found, and the table; returns the rare paths that were not reached."""
+    """Print the findings and the table, and return the rare paths that were not reached."""
     from strandline.testing.rare import RARE
 
     for proof in proofs:
@@ -252,7 +252,7 @@ def _show(proofs: list[Proof], *, every_path: bool) -> list[str]:
 
 
 def _again(given: str) -> int:
-    """Run one program, and say what it shows."""
+    """Run one program, and print its difference from the model."""
     from strandline.testing.prove.program import Program
     from strandline.testing.prove.run import difference
     from strandline.testing.prove.servers import Servers

@@ -29,7 +29,7 @@ FromOption = Annotated[
 ]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Up to this time, included.")]
 LiveOption = Annotated[bool, typer.Option("--live", help="Go on until Ctrl-C.")]
-LimitOption = Annotated[str | None, typer.Option("--limit", metavar="N", help="At most so many.")]
+LimitOption = Annotated[str | None, typer.Option("--limit", metavar="N", help="At most this many.")]
 
 
 def by_tag(
@@ -69,7 +69,7 @@ def by_slices(
 ) -> None:
     """Show the carried events of an entity type in slices, by time.
 
-    With --json each has its offset: give it to --after to go on behind it.
+    With --json each event has its offset: give that to --after to go on behind the event.
 
     Example: strandline by-slices order 0-255 --limit 10 --url sqlite:orders
     """
@@ -96,7 +96,7 @@ def _show(
     none: str,
     live: bool,
 ) -> None:
-    """Show events as they come, each on a line; the damage of the first damaged one is raised at the end."""
+    """Show events as they come, each on a line; raise the error of the first damaged one at the end."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count, damage = 0, None
     for event in events:

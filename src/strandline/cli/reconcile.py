@@ -41,8 +41,8 @@ def reconcile(
 ) -> int:
     """Compare log, store and views, on Spark; name every difference.
 
-    It runs beside a pipeline. With --repair stop the pipeline first; what the kept log or the journal does not prove
-    stays as it is. It exits with 5 if anything is left.
+    It runs beside a pipeline. With --repair stop the pipeline first; differences that neither the kept log nor the
+    journal settles stay as they are. It exits with 5 if any difference is left.
 
     Example: strandline pipeline reconcile --sample 1% --url sqlite:orders
     """

@@ -43,7 +43,8 @@ def append(
 ) -> None:
     """Append events to a journal: all of them, or none.
 
-    Standard input of more than one append takes (1,000 events, 8 MiB) goes in several, in order, each whole.
+    Standard input that is too large for one append (1,000 events, 8 MiB) goes in several, in order, each whole or not
+    at all.
 
     Example: strandline append 'order|42' --url sqlite:orders --event '{"type": "placed", "payload": {"total": 5}}'
     """
@@ -79,7 +80,7 @@ def append(
             hint="give fewer events, or --expected: what is there already is then not appended twice",
             field="--append-id",
         )
-    # What would be refused is refused here: no folder is made for it.
+    # Wrong events are refused here, before a folder is made for the journal.
     checks.append_draft(settings, 1, whose, events, **more)
     with options.connect(create=True) as s:
         done = s.journal.append(whose, events, **more)
@@ -88,7 +89,7 @@ def append(
         try:
             while following is not None:
                 if more["expected"] is not None:
-                    more["expected"] = done.last  # nobody else's event comes in between
+                    more["expected"] = done.last  # no event of another writer comes in between
                 more["first"] = None
                 done = s.journal.append(whose, following, **more)
                 count += len(following)
@@ -116,7 +117,7 @@ def mark(
         str | None, typer.Option("--id", metavar="TEXT", help="A name for the mark; else generated.")
     ] = None,
 ) -> None:
-    """Write a mark: it changes nothing, and says where the log is.
+    """Write a mark, which changes nothing and shows where the log is.
 
     Example: strandline mark 'order|42' --url sqlite:orders
     """

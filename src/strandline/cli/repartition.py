@@ -1,4 +1,4 @@
-"""`strandline schema repartition`: another number of partitions."""
+"""`strandline schema repartition`: give a store a log with another number of partitions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def repartition(
 ) -> None:
     """Give the store another log, with so many partitions.
 
-    Appends are refused meanwhile. Stop the pipeline first; start services and pipeline again with the new log's URL.
-    Killed, it is started again.
-    Example: strandline schema repartition 32 sqlite:orders/log32.db --url sqlite:orders
+    Appends are refused meanwhile. Stop the pipeline first; afterwards start services and pipeline with the new log's
+    URL. If the command is killed, start it again. Example: strandline schema repartition 32 sqlite:orders/log32.db
+    --url sqlite:orders
     """
     from strandline import repartition as change
 
@@ -45,4 +45,4 @@ def repartition(
 
 
 def _quiet(text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""

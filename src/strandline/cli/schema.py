@@ -1,4 +1,4 @@
-"""`strandline schema`: what the parts of a journal say of themselves, and the only way to upgrade them."""
+"""`strandline schema`: show the schemas of a journal's parts, and upgrade them, which no other command does."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def upgrade(options: Options, yes: Yes = False) -> None:
 
 
 def roles(options: Options, prefix: Prefix = None) -> None:
-    """Print what makes roles for those who share a journal.
+    """Print statements that make roles for the users of a journal.
 
-    Five on PostgreSQL (append, delete, pipeline, project, read), three on Cassandra (append, pipeline, read). Give them
-    to psql or cqlsh as the owner of the tables; again after each upgrade.
+    There are five roles on PostgreSQL (append, delete, pipeline, project, read) and three on Cassandra (append,
+    pipeline, read). Run the statements in psql or cqlsh as the owner of the tables, and again after each upgrade.
 
     Example: strandline schema roles --url postgresql://localhost/shop | psql -d shop
     """
@@ -103,7 +103,7 @@ def _prefix(url: Url, given: str | None) -> str:
 
 
 def _places(options: Options) -> Iterator[tuple[Part, Url, Backend]]:
-    """Yield the parts that a journal has: log and store, and further ones where they were made."""
+    """Yield the parts that a journal has: log and store, and others that were made."""
     from strandline.backends import backend_of
     from strandline.connect import parts
     from strandline.urls import urls_of

@@ -54,8 +54,8 @@ def serve(
 ) -> None:
     """Serve the journal by HTTP, and to people in a console.
 
-    Until SIGTERM or Ctrl-C. The console is at /console.
-    Every request needs a token: the first start makes one for an administrator and says in which file it is.
+    The server runs until SIGTERM or Ctrl-C. The console is at /console. Every request needs a token: the first start
+    makes one for an administrator and prints the name of its file.
 
     Example: strandline serve --url sqlite:orders
     """

@@ -30,7 +30,7 @@ def servers(
 ) -> int:
     """Start real servers on loopback; Ctrl-C stops them.
 
-    Each has a folder of its own, which is removed at the end. What is not there yet is fetched.
+    Each server has a folder of its own, which is removed at the end. Programs that are missing are downloaded.
 
     Example: strandline servers postgres kafka
     """
@@ -59,7 +59,7 @@ def servers(
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End once: a second Ctrl-C would leave behind what the first one is about to remove."""
+    """Ignore further Ctrl-C while the servers end: a second one would leave folders behind."""
     for ends in _ENDS:
         signal.signal(ends, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -78,7 +78,7 @@ def show(up: Sequence[Server]) -> None:
     for server in up:
         facts = [f"{name}={value}" for name, value in server.facts().items()]
         for name, line in zip_longest([server.name], [server.url, *facts, f"log: {server.log_path}"], fillvalue=""):
-            screen.print(f"{name:{width}}  {line}", soft_wrap=True)  # whole, to be copied
+            screen.print(f"{name:{width}}  {line}", soft_wrap=True)  # the lines are not cut, so that they can be copied
     options = example(up)
     if options is not None:
         screen.print(f"for example: strandline append 'order|42' --event '{EVENT}' {options}", soft_wrap=True)

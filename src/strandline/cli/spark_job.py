@@ -1,4 +1,4 @@
-"""What the commands that work on Spark have in common: their options, and how a job is started and stopped."""
+"""The common options of the commands on Spark, and the start and stop of a job."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ MasterOption = Annotated[
 
 @contextmanager
 def spark_job(options: Options, master: str | None, waits_for: str) -> Iterator[dict[str, Any]]:
-    """Say that Spark starts, and give the arguments that all jobs take: the journal, its settings, `master`, `stop`.
+    """Print that Spark starts, and yield the arguments that all jobs take: the journal, its settings, `master`, `stop`.
 
-    SIGTERM and Ctrl-C set `stop`; `waits_for` is what they are told to wait for.
+    SIGTERM and Ctrl-C set `stop`, and print that the command waits for `waits_for`.
     """
     if not options.json:
         note("starting Spark …")

@@ -1,4 +1,4 @@
-"""`strandline status`: how far the pipeline is, and what other parts say of themselves, once or all the time."""
+"""`strandline status`: how far the pipeline is, and the state of the other parts, once or all the time."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def summary(look: Status) -> list[str]:
 
 
 def _strandline(look: Status) -> str:
-    """Return a time; and how long ago, unless that only says for how long nothing happened."""
+    """Return a time; and how long ago it was, unless nothing waits to be carried."""
     age = look.strandline_age_s
     if look.up_to_date:
         return "up to date" if age is None else f"up to date, at {time_text(look.strandline)}"

@@ -1,4 +1,4 @@
-"""How a run on the command line ends: in order at SIGTERM and at Ctrl-C, at once at a second Ctrl-C."""
+"""The end of a run on the command line: in order at SIGTERM and Ctrl-C, at once at a second Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ENDS_IT = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def stopped_in_order(stop: Callable[[], object], waits_for: str) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C call `stop`, and say what is waited for; Ctrl-C is raised when all is over.
+    """Let SIGTERM and Ctrl-C call `stop`, and print what the end waits for; raise Ctrl-C when the run is over.
 
-    A second Ctrl-C ends the process there and then, as a kill would, which leaves nothing half done: what it had in
-    hand is handed out again. A thread hears them, since the main one may wait in a call to a database, or hold what
-    `stop` needs.
+    A second Ctrl-C ends the process at once, as a kill would. That leaves nothing half done: the work in hand is handed
+    out again. A thread receives the signals, because the main thread may wait in a call to a database, or hold a lock
+    that `stop` needs.
     """
     asked: list[int] = []
     heard, told = os.pipe()
@@ -42,7 +42,8 @@ def stopped_in_order(stop: Callable[[], object], waits_for: str) -> Iterator[Non
                 Thread(target=stop, name="strandline-stop", daemon=True).start()
 
     listener = Thread(target=listen, name="strandline-signals", daemon=True)
-    heeded = [number for number in ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]  # as a shell's & is deaf
+    # a command that a shell starts with & ignores SIGINT
+    heeded = [number for number in ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
     fd_before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     before = [(number, signal.signal(number, lambda *_: None)) for number in heeded]
     listener.start()

@@ -39,7 +39,7 @@ def create(
     tokens: TokensOption = None,
     why: WhyOption = "",
 ) -> None:
-    """Make a token, and show it this once: only its digest is kept.
+    """Make a token and show it, only now: its digest alone is kept.
 
     Example: strandline token create --name shop --scope append --scope read --days 90 --url sqlite:orders
     """

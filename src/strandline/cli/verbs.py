@@ -1,8 +1,8 @@
-"""Commands from the signatures that they call: a verb is a method, and what the method takes is what its command takes.
+"""Commands made from the signatures of methods: a verb is a method, and its command takes the method's parameters.
 
-A parameter without a default becomes an argument, another one an option. A noun says of each parameter's name how a
-shell writes it and how it is read, and opens what the method is called on; a parameter that it does not know is none of
-a shell's. `tell` shows what was answered.
+A parameter without a default becomes an argument, any other one an option. A noun opens the object that the method is
+called on, and says how a shell gives each parameter. Parameters that the noun does not know are left out of the
+command. `tell` prints the answer.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class ShellParameter(NamedTuple):
     metavar: str
     help: str
     read: Callable[[str, str, Any], Any] = lambda text, field, on: text
-    """Its value from the text. The second argument names it in errors, the third is what the method is called on."""
+    """Reads the value from the text. The second argument names it in errors, the third is the object of the method."""
     option: str | None = None
-    """Its name as an option, if that is not its own."""
+    """The name of the option, if it differs from the parameter's."""
 
 
 class Noun(NamedTuple):
     """Opens an object, and knows the parameters of its methods."""
 
     open: Callable[..., AbstractContextManager[Any]]
-    """Opens it, from the options and the parameters named in `takes` and `may_take`."""
+    """Opens the object, from the common options and the parameters in `takes` and `may_take`."""
     parameters: Mapping[str, ShellParameter]
     takes: tuple[str, ...] = ()
     may_take: tuple[str, ...] = ()
-    """Options that may be left out; None then."""
+    """Parameters that may be left out; they are None then."""
 
 
 class Verb(NamedTuple):
@@ -50,17 +50,17 @@ class Verb(NamedTuple):
     help: str
     example: str
     tell: Callable[[Options, Any, Values], None]
-    """Shows what was answered; the mapping has what was given."""
+    """Prints the answer; the mapping has the arguments that were given."""
     asks: Callable[[Values], str] | None = None
-    """What it will do, for a verb that asks before it does that."""
+    """Returns what the verb will do, if it asks for confirmation."""
     hides: tuple[str, ...] = ()
-    """Parameters that the command does not take."""
+    """Parameters of the method that the command does not take."""
     name: str | None = None
-    """The command's, if that is not the method's."""
+    """The command's name, if it differs from the method's."""
 
 
 def number(code: str, allowed: str) -> Callable[[str, str, Any], int]:
-    """Reads a whole number."""
+    """Return a reader of a whole number."""
     return lambda text, field, on: whole_number(text, field, code=code, allowed=allowed)
 
 
@@ -107,7 +107,7 @@ def _signature(
 
 
 def _field(one: inspect.Parameter, how: ShellParameter) -> str:
-    """Return how a person writes a parameter, and how errors name it."""
+    """Return the name of a parameter on the command line and in errors."""
     if one.default is inspect.Parameter.empty and how.option is None:
         return how.metavar
     return how.option or f"--{one.name.replace('_', '-')}"

@@ -71,12 +71,12 @@ def declare(
 def claim(
     options: Options,
     journal: JournalArgument,
-    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")] = "1",
+    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most this many, 1..1000.")] = "1",
     owner: Annotated[str | None, typer.Option("--owner", metavar="NAME", help="The claimer's name.")] = None,
 ) -> None:
     """Claim the most urgent entries that are due.
 
-    Say done, fail or release before the lease ends, with the id and the fence.
+    Call done, fail or release before the lease ends, with the id and the fence.
 
     Example: strandline work claim mails --limit 10 --owner hand --url sqlite:orders
     """
@@ -91,12 +91,12 @@ def claim(
 def run(
     options: Options,
     handlers: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A mapping of journals to handlers.")],
-    concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="So many at a time, 1..1000.")] = "1",
+    concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="How many at a time, 1..1000.")] = "1",
     owner: Annotated[str | None, typer.Option("--owner", metavar="NAME", help="The claimer's name.")] = None,
     max_run_s: Annotated[str, typer.Option("--max-run-s", metavar="S", help="Give a handler up then.")] = "3600",
     metrics: MetricsOption = None,
 ) -> None:
-    """Work: call a handler for each entry, until SIGTERM or Ctrl-C.
+    """Call a handler for each entry, until SIGTERM or Ctrl-C.
 
     Example: strandline work run shop.workers:handlers --concurrency 4 --url sqlite:orders
     """
@@ -134,7 +134,7 @@ def mapping_of(text: str) -> Mapping[str, Any]:
 
 
 def _says(what: str, id_: str = "") -> Callable[[Options, Any, Values], None]:
-    """Tells what was done, to a journal or to the entry whose number is the argument `id_`."""
+    """Return a function that prints what was done to a journal, or to the entry whose number is the argument `id_`."""
 
     def tell(options: Options, answer: Any, given: Values) -> None:
         journal, number_ = given["journal"], given.get(id_)
@@ -212,7 +212,7 @@ PARAMETERS: Final = {
     "dead_id": ShellParameter("DEAD_ID", "The dead letter's id.", PLACE),
     "status": ShellParameter("W|P", "Waiting or processing."),
     "after": ShellParameter("ID", "Go on after this one.", PLACE),
-    "limit": ShellParameter("N", "At most so many, 1..1000.", PLACE),
+    "limit": ShellParameter("N", "At most this many, 1..1000.", PLACE),
     "reason": ShellParameter("TEXT", "Why."),
     "text": ShellParameter("TEXT", "Why.", option="--reason"),
     "delay_s": ShellParameter("S", "When to try again.", lambda text, field, _: seconds_of(text, field)),
@@ -273,7 +273,7 @@ def _show(options: Options, entry: Entry) -> None:
 
 
 def _json(columns: Mapping[str, Any] | None) -> str:
-    """Return columns as `--key` and `--data` take them; what a terminal would obey is escaped, as JSON can."""
+    """Return columns as `--key` and `--data` take them, with control characters escaped as in JSON."""
     if columns is None:
         return "unreadable"
     text = json.dumps(json_form(columns), ensure_ascii=False)

@@ -52,8 +52,9 @@ class KeyRange(InputPartition):
 
 
 def ranges_between(after: Sequence[int], to: Sequence[int], partitions: int) -> Iterator[TimeRange]:
-    """Yield the ranges between two lists of timestamps by partition, of a log that now has `partitions`. The log may
-    have had another number of partitions when each list was noted.
+    """Yield the ranges between two lists of timestamps by partition, of a log that now has `partitions`.
+
+    The log may have had another number of partitions when each list was noted.
     """
     counts = {len(after), len(to), partitions}
     if len(counts) == 1:
@@ -131,10 +132,11 @@ def _append_after(store: Store, chosen: Selection, partition: int, time: int, to
 def edges_by_offset(
     append_after: Callable[[int], tuple[int, int]], first: tuple[int, int], last: tuple[int, int], parts: int
 ) -> list[int]:
-    """Return times that cut a partition into parts with about as many appends each. `append_after` returns time and
-    offset of the first append after a time; `first` and `last` are the appends at both ends. Offsets count appends,
-    times do not. So between two known appends the search looks next at the time where the offset would be if appends
-    came evenly, and every second time in the middle, in case they did not.
+    """Return times that cut a partition into parts with about as many appends each.
+
+    `append_after` returns time and offset of the first append after a time; `first` and `last` are the appends at both
+    ends. Offsets count appends, times do not. So between two known appends the search looks next at the time where the
+    offset would be if appends came evenly, and every second time in the middle, in case they did not.
     """
     known = [(first[0] - 1, first[1]), last]
     close = max(1, (last[1] - first[1]) // (parts * 8))

@@ -371,8 +371,9 @@ class ExportFolder:
             stream.close()
 
     def give_place(self, name: str, number: int, note: ExportNote) -> None:
-        """Rename a folder to the increment with this number; `Conflict` if another run has taken the number. Of two
-        renames at the same moment one may end up inside the other's folder, where no reader looks.
+        """Rename a folder to the increment with this number; `Conflict` if another run has taken the number.
+
+        Of two renames at the same moment one may end up inside the other's folder, where no reader looks.
         """
         place = self._path(f"increment={number:06d}")
         moved = not self._files.exists(place) and self._files.rename(self._path(name), place)

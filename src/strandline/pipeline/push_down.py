@@ -34,8 +34,9 @@ WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 def is_asked_for() -> bool:
-    """Return whether Spark hands filters to sources in this process. In any other, Spark refuses a source that takes
-    filters while its switch for that is off, as it is by default.
+    """Return whether Spark hands filters to sources in this process.
+
+    In any other, Spark refuses a source that takes filters while its switch for that is off, as it is by default.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return WORKER in sys.modules or getattr(spec, "name", None) == WORKER

@@ -165,8 +165,10 @@ def supervise(
 
 @contextmanager
 def interrupted_in_order(stop: threading.Event) -> Iterator[None]:
-    """Let Ctrl-C set `stop`, and raise it when the run is over; a third Ctrl-C is raised at once. Raised in the middle
-    of a call to the JVM, it would leave half an answer behind, which the next call takes for its own.
+    """Let Ctrl-C set `stop`, and raise it when the run is over; a third Ctrl-C is raised at once.
+
+    Raised in the middle of a call to the JVM, it would leave half an answer behind, which the next call takes for its
+    own.
     """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -85,8 +85,9 @@ class SliceFeed(Feed[SlicedEvent]):
         return verdict
 
     def _taken(self, row: QueryRow, before: Before | None) -> SlicedEvent | None:
-        """Note that an event is done and return it; None if it is gone, or the filter does not let it pass. `before`
-        has the rows of its time before it; None if the event lies before the place of the query.
+        """Note that an event is done and return it; None if it is gone, or the filter does not let it pass.
+
+        `before` has the rows of its time before it; None if the event lies before the place of the query.
         """
         whole = row if row.body is not None else self._ask(lambda: self._slices.whole(row))
         if whole is None:
@@ -122,7 +123,9 @@ class SliceFeed(Feed[SlicedEvent]):
 
     def _last_known(self, key: str, done: QueryRow | None) -> RichOffset:
         """Return the offset of the key's last event that was shown, else the start of the query: up to there no event
-        is missing. `done` is the last event that the store has of a key that was forgotten.
+        is missing.
+
+        `done` is the last event that the store has of a key that was forgotten.
         """
         known, start = self._keys.get(key), self._start
         if known is not None:

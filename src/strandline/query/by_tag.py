@@ -91,9 +91,10 @@ class TagFeed(Feed[TaggedEvent]):
             self._passed = row
 
     def _corrupt(self, row: Any, before: TagOffset | None) -> Corrupt:
-        """Return the error for a damaged row, with the offset to resume at once the row is mended. `before` is the
-        offset behind the rows read before it. The row may stand at a wrong time: once mended it comes behind the last
-        event of its key.
+        """Return the error for a damaged row, with the offset to resume at once the row is mended.
+
+        `before` is the offset behind the rows read before it. The row may stand at a wrong time: once mended it comes
+        behind the last event of its key.
         """
         tag, known = self._source.of.tag, self._keys.get(row[3])
         if known is not None and before is not None:

@@ -1,5 +1,7 @@
-"""A rich offset: a time, and which events of that time were shown already. All events below its timestamp are done. Of
-the events at that very time, those of a key in `seen` are done up to the number given there.
+"""A rich offset: a time, and which events of that time were shown already.
+
+All events below its timestamp are done. Of the events at that very time, those of a key in `seen` are done up to the
+number given there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Pages of events by columns: the work of `sides` with NumPy, for pages in which every row is sound. NumPy comes with
-Spark's packages; without it, or where a row is odd, `sides` takes the rows one by one. Both ways give the same items.
+"""Pages of events by columns: the work of `sides` with NumPy, for pages in which every row is sound.
+
+NumPy comes with Spark's packages; without it, or where a row is odd, `sides` takes the rows one by one. Both ways give
+the same items.
 """
 
 from __future__ import annotations
@@ -77,6 +79,7 @@ class EventColumns:
         self, ends: Sequence[int], oldest: Sequence[int | None], *, partitioned: bool, by_day: bool = False
     ) -> tuple[int, list[tuple[int, int, int]], Iterator[CellSum]]:
         """Return the number of events up to `ends`, offsets by partition; the events with tags; and the sums by cell.
+
         `oldest` is the first offset of each partition that the log keeps; None where the log proves nothing. An event
         with tags comes as its row's index and the two places between which its body has the tags. `by_day` says that
         links are summed by day, too.

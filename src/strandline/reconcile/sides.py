@@ -55,9 +55,10 @@ PARTITIONED_SIDES: Final = ("slices", "places")
 
 @dataclass(frozen=True, slots=True)
 class SidePart:
-    """A part of a side. With `slices` only these are read; items are tallied by key, and odd rows are returned. With
-    `without` these days are left out; items are tallied by slice and day, and links by day, too (`kept_days`). With
-    `sampled` rows of other slices are not read at all, so rows of tags are read by the keys that have a head.
+    """A part of a side. With `slices` only these are read; items are tallied by key, and odd rows are returned.
+
+    With `without` these days are left out; items are tallied by slice and day, and links by day, too (`kept_days`).
+    With `sampled` rows of other slices are not read at all, so rows of tags are read by the keys that have a head.
     """
 
     side: str

@@ -71,7 +71,9 @@ class AdminActs:
         look: Callable[[], Any] = lambda: None,
     ) -> Any:
         """Call `do` with a record of the act, and return its answer. `look` returns the state of the object before and
-        after. If the end of the act cannot be recorded, the error is raised with `applied` "unknown".
+        after.
+
+        If the end of the act cannot be recorded, the error is raised with `applied` "unknown".
         """
         act = self.asked(who=who, why=why, what=what, on=on, before=_looked(look))
         try:
@@ -92,6 +94,7 @@ class AdminActs:
 
 def _looked(look: Callable[[], Any]) -> Any:
     """Return the state of the object, or the error of looking: an error must not keep an operator from acting.
+
     `NotFound` and `InvalidInput` are raised: there is no object to act on.
     """
     try:

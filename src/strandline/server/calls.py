@@ -80,8 +80,9 @@ class HttpCall:
         why: str | None = None,
         look: Callable[[], Any] = lambda: None,
     ) -> Any:
-        """Do an admin act with a record of it; API and console have no other way. `do` and `look` are plain calls, run
-        in a thread: `look` returns the state of the object before and after.
+        """Do an admin act with a record of it; API and console have no other way.
+
+        `do` and `look` are plain calls, run in a thread: `look` returns the state of the object before and after.
         """
         self.require("admin")
         done = partial(self.app.acts.done, do, who=self.who, why=why or "", what=what, on=on, look=look)

@@ -1,6 +1,7 @@
-"""Connections of the server: uvicorn's, with limits for slow and silent clients. A request's headers must come within a
-time and a size; an idle connection is closed if another one needs its place; the unsent part of an answer to a slow
-reader stays small.
+"""Connections of the server: uvicorn's, with limits for slow and silent clients.
+
+A request's headers must come within a time and a size; an idle connection is closed if another one needs its place; the
+unsent part of an answer to a slow reader stays small.
 """
 
 from __future__ import annotations

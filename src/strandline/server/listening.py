@@ -1,5 +1,6 @@
-"""The server as a process of its own: sockets, TLS, and an end in order. By default it listens on loopback; on any
-other address it needs TLS. Requests need a token in both cases.
+"""The server as a process of its own: sockets, TLS, and an end in order.
+
+By default it listens on loopback; on any other address it needs TLS. Requests need a token in both cases.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class HttpServer:
 
     def run(self) -> None:
         """Serve until `stop`; then take no new request, and let those under way end, or cut them off after the grace.
+
         The event loop has a thread of its own: in the main thread it would take the caller's signals.
         """
         failed: list[BaseException] = []

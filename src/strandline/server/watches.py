@@ -25,9 +25,10 @@ class CarriedTo(NamedTuple):
 
 
 class StrandlineWatch:
-    """Tells live streams when there may be more to read, with one look for all of them. A stream has read all events up
-    to the strandline. So it has more to read only if the strandline has moved and an action above the old one was
-    carried: the Marks of an idle pipeline, one a second, wake no stream.
+    """Tells live streams when there may be more to read, with one look for all of them.
+
+    A stream has read all events up to the strandline. So it has more to read only if the strandline has moved and an
+    action above the old one was carried: the Marks of an idle pipeline, one a second, wake no stream.
     """
 
     def __init__(self, s: Strandline, threads: ThreadPoolExecutor) -> None:
