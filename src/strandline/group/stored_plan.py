@@ -25,6 +25,8 @@ from strandline.group.statements import api
 from strandline.group.statements.api import Plan, TargetTable
 
 VERSION: Final = 1
+"""The version of plans, of the rules by which statements are rewritten, and of those by which expressions are
+evaluated: a group is resumed by a program that has the same."""
 SHAPE_BYTES_MAX: Final = 64 * 1024
 """The most bytes of a definition and its plan that are remembered."""
 PACKED_FROM: Final = 256 * 1024
