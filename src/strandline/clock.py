@@ -24,7 +24,7 @@ def time_text(timestamp: int | None, *, digits: int = 6) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a duration, as precise as somebody who looks at it needs."""
+    """Return a duration as text, with the precision that a reader needs."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:

@@ -245,7 +245,7 @@ class Strandline(ClosedAtEnd):
         return wait_for_strandline(self.pointer_watch, at, timeout_s)
 
     def status(self, *, parts: bool = True) -> Status:
-        """Return how far the store is behind the log, who carries, what to look at.
+        """Return the status: how far the store is behind the log, who carries, and what to look at.
 
         `sections` has the status of other parts. `parts=False` leaves them out, which is quicker for frequent calls.
         """
@@ -299,7 +299,7 @@ def connect(
     clock: Callable[[], int] | None = None,
     **settings: Unpack[GivenSettings],
 ) -> Strandline:
-    """Open a log and its store, or create them: by one URL, or by one each.
+    """Open a log and its store, or create them, by one URL or by one each.
 
         connect("sqlite:orders")                                      a folder, made if it is not there
         connect(log="sqlite:/a/log.db", store="sqlite:/b/store.db")   two files

@@ -257,8 +257,7 @@ _DOUBTFUL = re.compile(r"\s{0,100}|[\s+-]{0,9}[0-9][0-9_.eE+-]{0,80}\s{0,9}|None
 
 
 def received(value: object) -> str:
-    """Return a value as an error says that it came: a text that could be taken for a number, or not be seen, in
-    quotes."""
+    """Return a value as errors quote it: with quotes around a text that looks like a number or is invisible."""
     return repr(value) if isinstance(value, str) and _DOUBTFUL.fullmatch(value) else shown(value)
 
 
@@ -341,7 +340,7 @@ def unreachable(product: str, where: str, why: str, hint: str = "", **facts: Any
 
 
 NO_JOURNAL = 'is the URL right? strandline.connect(…) makes a new journal, unless schema="check" is given'
-"""The hint where there is none. A Spark job gives no schema, so it cannot be told to give another."""
+"""The hint where there is no journal. It does not tell to give another schema, because a Spark job gives none."""
 
 
 def meaning(text: str, reasons: Iterable[tuple[str, str, str]]) -> tuple[str, str] | None:
@@ -356,5 +355,5 @@ def meaning(text: str, reasons: Iterable[tuple[str, str, str]]) -> tuple[str, st
 
 
 def no_answer(timeout_s: float) -> str:
-    """Return why a server that never said a word is `unreachable`."""
+    """Return the text of `unreachable` for a server that never answered."""
     return f"no answer within {timeout_s:g} s"

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypedDict
 from strandline.errors import InvalidInput, Unsupported, received, shown
 
 MIB = 2**20
-# What creation fixes where nothing is given.
+# The values that creation fixes where nothing is given.
 PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, APPEND_IDS_KEPT_DEFAULT, BUCKET_SIZE_DEFAULT = 8, 10_000, 32, "hour"
 BATCH_ACTIONS_DEFAULT = 40_000
 CLOCK_LEAST_US, CLOCK_MOST_US = 1_577_836_800 * 10**6, 4_102_444_800 * 10**6  # 2020, 2100
@@ -49,14 +49,14 @@ class CheckedSettings:
     def of(cls, given: Mapping[str, Any], beside: Sequence[str] = ()) -> Self:
         """Return settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range.
 
-        `beside` are names of other arguments, which may be what was meant.
+        `beside` are names of other arguments, which the error may suggest.
         """
         made = cls(**checked_settings(cls, given, beside))
         made._complete(given)
         return made
 
     def _complete(self, given: Mapping[str, Any]) -> None:
-        """Refuse values that do not go together, and set what follows from them."""
+        """Refuse values that contradict each other, and set values that follow from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Settings(CheckedSettings):
     segment_size: int | None = within(None, 2, 1_000_000, kind=int)
     """Fixed at creation; 10000 where nothing is given."""
     append_ids_kept: int | None = within(None, 1, 256, kind=int)
-    """Fixed at creation; 32 where nothing is given. So many of a key's last appends with an id are remembered."""
+    """How many of a key's last appends with an id a head remembers. Fixed at creation; 32 where nothing is given."""
     bucket_size: str | None = one_of(None, "minute", "hour", "day")
     """Fixed at creation; hour where nothing is given."""
     schema: str = one_of("create", "create", "check")
@@ -79,28 +79,29 @@ class Settings(CheckedSettings):
     consumers_max: int = within(min(10 * cores(), 1000), 1, 1000)
     """Kafka: how many reads of this process may be under way at once."""
     heads_cache: bool = True
-    """Kafka: whether to keep what is not replicated yet, by key, in memory."""
+    """Kafka: whether to keep the headers of actions that are not replicated yet, by key, in memory."""
     heads_cache_wait_s: float = within(1.0, 0, 60)
     heads_cache_keys_max: int = within(10_000, 1, 1_000_000)
     heads_cache_idle_s: float = within(600.0, 1, 86_400)
     batch_actions_max: int = within(BATCH_ACTIONS_DEFAULT, 1, 1_000_000)
-    """10000 where the store is Cassandra's and nothing is given."""
+    """If nothing is given, the default is 10000 for a store on Cassandra."""
     batch_bytes_max: int = within(64 * MIB, MIB, 1024 * MIB)
     tag_batch_rows_max: int = within(150, 1, 10_000)
-    """Cassandra: how many rows go together into the view of a tag."""
+    """Cassandra: how many rows a batch into the view of a tag has at most."""
     tag_batch_bytes_max: int = within(40_960, 1024, 50_000)
-    """Cassandra: of how many bytes; the server refuses batches of more than 50 kB."""
+    """Cassandra: how many bytes such a batch has at most. The server refuses batches of more than 50 kB."""
     tag_flush_interval_s: float = within(0.0, 0, 60)
     """How long an idle pipeline lets actions gather before it carries them; 0: not at all."""
     accept_power_loss: bool = False
     allow_adhoc_groups: bool = False
-    """Whether HTTP takes whole event groups, with statements of the caller's; else registered ones by name."""
+    """Whether the HTTP server takes whole event groups, with statements of the caller's; else it takes registered ones
+    by name."""
     append_timeout_s: float = within(10.0, 0.1, 600)
     append_queue_max: int = within(10_000, 1, 1_000_000)
     commit_in_thread: bool = False
-    """Whether a thread of our own commits for a lone caller, too: a disk that hangs then holds no caller up."""
+    """Whether the committer's thread commits for a lone caller, too, so that a disk that hangs holds up no caller."""
     lease_s: float = within(30.0, 1, 3600)
-    """How long the right to carry lasts without a beat. Projections, work and groups have a `lease_s` of their own."""
+    """How long the pipeline's lease lasts without a beat. Projections, work and groups have their own `lease_s`."""
     log_retention_s: float = within(86_400.0, 86_400, SECONDS_MAX)
     mark_idle_s: float = within(1.0, 0.1, 60)
     shutdown_grace_s: float = within(10.0, 0, 600)
@@ -110,7 +111,7 @@ class Settings(CheckedSettings):
     append_bytes_max: int = within(8 * MIB, 1, 16 * MIB)
     metadata_bytes_max: int = within(64 * 1024, 1, 8 * MIB)
     archive: str | None = field(default=None, metadata={"kind": str})
-    """The folder of the archive, where this machine sees it elsewhere than the store says."""
+    """The folder of the archive on this machine, if it is not the one that the store names."""
 
 
 class GivenSettings(TypedDict, total=False):
@@ -164,7 +165,7 @@ def checked_settings(kind: Any, given: Mapping[str, Any], beside: Sequence[str] 
 
 
 def unknown_setting(name: str, given: object, known: Sequence[str]) -> InvalidInput:
-    """Return the error for a name that is none of those that are known."""
+    """Return the error for an unknown name of a setting."""
     if near := difflib.get_close_matches(shown(name), known, n=1):
         return _refused(name, "unknown setting", near[0], given, f"did you mean {near[0]}?")
     hint = "known settings: " + " ".join(sorted(known))
@@ -225,7 +226,7 @@ def parse_setting(name: str, text: str) -> Any:
 
 
 def number_in(text: str) -> Any:
-    """Return a number where the text is one; a setting refuses what is none."""
+    """Return the number that a text stands for, else the text itself, which the setting then refuses."""
     for kind in (int, float):
         try:
             return kind(text)

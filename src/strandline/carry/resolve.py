@@ -80,7 +80,7 @@ def _listed(store: Store, partition: int, offset: int) -> QuarantineRow:
         raise NotFound(
             f"nothing is quarantined at partition {partition}, offset {offset}",
             code="quarantine",
-            hint="`strandline pipeline quarantine` lists what is",
+            hint="`strandline pipeline quarantine` lists the quarantined records",
             partition=partition,
             offset=offset,
         )
@@ -94,7 +94,7 @@ def _resolve(store: Store, amend: Amend, listed: QuarantineRow, how: str) -> Non
             raise InvalidInput(
                 f"offset {offset} of partition {partition} has no events that could be read again ({listed.reason})",
                 code="how",
-                hint="take it off the list with skip",
+                hint="take it off the quarantine with skip",
                 field="how",
             )
         amend(store.look(partition, ()).pointer, Correction(resolved=offset))
@@ -182,5 +182,6 @@ def _filled(store: Store, rows: Sequence[EventRow]) -> list[TagRow]:
 
 def _numbers(listed: QuarantineRow) -> tuple[str, int, int]:
     if listed.key is None or listed.first is None or listed.last is None:
-        raise SchemaMismatch("a damaged append is listed without its numbers", code="version", hint="upgrade the store")
+        missing = "the quarantine has this damaged append without its numbers"
+        raise SchemaMismatch(missing, code="version", hint="upgrade the store")
     return listed.key, listed.first, listed.last

@@ -160,7 +160,7 @@ def _refused(action: Append, refused: RefusedAppend, append_id: object) -> Stran
 
 def _unknown(key: str) -> Unavailable:
     return Unavailable(
-        f"{key}: recorded, but what became of it is not known yet",
+        f"{key}: recorded, but its outcome is not known yet",
         code="timeout",
         applied="unknown",
         hint="repeat it with its append id, or read the head",

@@ -36,7 +36,7 @@ def replaced(where: object, log_id: str | None = None, *, applied: Applied = "no
     return SchemaMismatch(
         f"{where} takes no records: another log takes over from it, by `strandline schema repartition`",
         code="log_replaced",
-        hint="connect with the new log's URL; a change that was broken off: start it again, or take it back (--undo)",
+        hint="connect with the new log's URL; if the change was interrupted, start it again or take it back (--undo)",
         applied=applied,
         stored=log_id,
     )

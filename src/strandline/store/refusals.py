@@ -26,7 +26,7 @@ def check_fence(found: int, mine: int) -> None:
     """Raise `LeaseLost` if another fence is in force."""
     if found != mine:
         raise LeaseLost(
-            f"fence {mine} is over; {found} is in force",
+            f"fence {mine} is no longer in force; fence {found} is",
             hint="stop: another pipeline carries this store",
             fence=mine,
             found=found,

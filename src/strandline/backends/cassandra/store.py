@@ -484,7 +484,9 @@ class CassandraStore:
                 check_fence(now.fence, fence)
             pointer = now
         raise Unavailable(
-            f"the pointer of partition {pointer.partition} never stands still", code="serialization", hint="try again"
+            f"other processes keep moving the pointer of partition {pointer.partition}",
+            code="serialization",
+            hint="try again",
         )
 
     # ------------------------------------------------------------ quarantine
@@ -616,7 +618,7 @@ class CassandraLeases:
             if self._session.conditional("take_lease", values):
                 break
         else:
-            raise Unavailable("others take the lease all the time", code="serialization", hint="call again")
+            raise Unavailable("other processes keep taking the lease", code="serialization", hint="call again")
         fence = row.fence + 1
         lease = BeatingLease(fence, self._lease_s, beat=self._beat, in_force=lambda: self._row().fence, ended=self._end)
         try:

@@ -133,7 +133,7 @@ class SchemaSnapshot:
             for connection in (self._first, self._rest):
                 connection.execute(server.server("no_timeouts"))
             return
-        raise Unavailable("work journals are declared all the time", code="serialization", hint="call again")
+        raise Unavailable("other processes keep declaring work journals", code="serialization", hint="call again")
 
     def _sets(self, parts: Mapping[str, ServerPart]) -> list[str]:
         return [str(name) for part in parts.values() if part.schema.part.sets for (name,) in part.rows("sets")]

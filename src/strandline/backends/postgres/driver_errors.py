@@ -70,7 +70,7 @@ def outcome_of(
         return Unavailable(message, code="no_space", hint="free some space; no restart needed", **facts)
     if state.startswith("53"):
         return Unavailable(
-            message, code="overloaded", hint="use fewer connections, or let the server have more", **facts
+            message, code="overloaded", hint="use fewer connections, or raise the server's limit", **facts
         )
     if state.startswith("58"):
         hint = f"check the server's disk and its log; {retry}"

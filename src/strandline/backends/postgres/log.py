@@ -226,7 +226,7 @@ class PostgresLog:
                 now = int(heads.get_value(row, 1) or 0)
                 self._known_ends.note_clock(now)
                 return ends, now
-        raise Corrupt(f"{self._database.where}: the server told no time", code="fold", hint="report this as a bug")
+        raise Corrupt(f"{self._database.where}: the server returned no time", code="fold", hint="report this as a bug")
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
         """Put any bytes into a partition, unfolded, as a foreign or broken writer would."""

@@ -226,7 +226,7 @@ _REFUSED: Final = [
     ('role (".*?") is not permitted to log in', r"user \1 may not log in", "28000"),
     ("pg_hba.conf .*no encryption", "its pg_hba.conf does not let this user in from here without TLS", "28000"),
     ("no pg_hba.conf entry|pg_hba.conf rejects", "its pg_hba.conf does not let this user in from here", "28000"),
-    ("authentication failed", "it does not accept that this is the user", "28000"),
+    ("authentication failed", "it could not authenticate this user", "28000"),
     ('database (".*?") does not exist', r"there is no database \1", "3D000"),
     ("too many clients|remaining connection slots", "all connections that it allows are in use", "53300"),
 ]

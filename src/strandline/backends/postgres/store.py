@@ -78,7 +78,7 @@ class BeatingLeases(SqlLeases):
             if taken:
                 break
         else:
-            raise Unavailable("others take the lease all the time", code="serialization", hint="call again")
+            raise Unavailable("other processes keep taking the lease", code="serialization", hint="call again")
         lease = BeatingLease(fence, self._lease_s, beat=self._beat, in_force=lambda: self.row().fence, ended=self._end)
         self._held = [held for held in self._held if not held.over] + [lease]
         return lease
