@@ -1,10 +1,10 @@
 """Backup, restore, verify: a journal on SQL databases, copied under load and put back as another life of it.
 
-    manifest.py        what a backup is: files, their digests, the moment that it is of; written last
+    manifest.py        the list of a backup's files with their digests, and its moment; written last
     places.py          which databases a journal has, in which order they are copied, and what has no backup
     file_copy.py       a SQLite file, copied and put back
     server_copy.py     a schema of PostgreSQL, copied out of one snapshot, and put back in one transaction
-    new_life.py        what sets a restored journal apart from the one that was copied: ids, fences, claims
+    new_life.py        the ids, fences and claims that set a restored journal apart from the copied one
     taking.py          backup
     loading.py         log and store of a backup as files that are read and thrown away
     restoring.py       restore

@@ -105,7 +105,7 @@ class BackupManifest:
 
     @property
     def parts(self) -> dict[str, DatabaseCopy]:
-        """Where each part is."""
+        """The database of each part."""
         return {kind: database for database in self.databases for kind in database.parts}
 
     @property

@@ -1,1 +1,1 @@
-"""Child processes that never outlive whoever started them."""
+"""Child processes that never outlive their starter."""

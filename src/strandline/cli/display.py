@@ -39,7 +39,7 @@ class Display(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None: ...
 
     def show(self, progress: Progress) -> None:
-        """Show a batch that ended, or is under way. Raises `OSError` if nobody reads any more."""
+        """Show a batch that ended, or is under way. Raises `OSError` if stdout is closed."""
 
 
 class CarriedTotals:

@@ -1,4 +1,4 @@
-"""What a command prints: JSON lines for programs, short lines and tables for people.
+"""The output of commands: JSON lines for programs, short lines and tables for people.
 
 Text from a journal is never sent to a terminal as it is: control characters and direction marks are shown escaped.
 """

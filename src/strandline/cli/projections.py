@@ -86,7 +86,7 @@ def _what_runs(found: Sequence[Projection]) -> str:
 
 
 def _on_spark(options: Options, found: Sequence[Projection], master: str | None) -> int:
-    options.connect().close()  # what is wrong with log or store is told before Spark is started
+    options.connect().close()  # an error of log or store is raised before Spark is started
     from strandline.pipeline.projections import project as project_on_spark
 
     if not options.json:

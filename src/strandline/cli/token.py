@@ -39,7 +39,7 @@ def create(
     tokens: TokensOption = None,
     why: WhyOption = "",
 ) -> None:
-    """Make a token and show it, only now: its digest alone is kept.
+    """Make a token, and show it once: only its digest is kept.
 
     Example: strandline token create --name shop --scope append --scope read --days 90 --url sqlite:orders
     """

@@ -1,4 +1,4 @@
-"""What runs on Spark: the sources, replication, the jobs, and the session they run in.
+"""The part that runs on Spark: the sources, replication, the jobs, and the session they run in.
 
     run             carry the log into the store, until stopped or once up to now
     replay          journals as a DataFrame

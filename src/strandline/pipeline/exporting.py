@@ -1,7 +1,7 @@
 """Export: a copy of events for analysts, in a folder that grows with each run.
 
     PATH/increment=000001/…          files of any format that Spark writes into folders, partitioned as was asked
-        _strandline.json             which events these are: per partition of the log, after one time and up to another
+        _strandline.json             the note: by partition of the log, the times of the events
     PATH/increment=000002/…
     PATH/_new-…                      what is being written, or what is left of a run that was killed; nobody reads it
 

@@ -1,6 +1,6 @@
 """The two calls for projections on Spark: run them, or build a new generation of one.
 
-The host is `spark_host.py`; what it sends to executors is `projection_task.py`.
+The host is `spark_host.py`; `projection_task.py` is the task that it sends to executors.
 """
 
 from __future__ import annotations

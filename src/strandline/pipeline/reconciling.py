@@ -67,13 +67,12 @@ def reconcile(
     master: str | None = None,
     **settings: Any,
 ) -> ReconcileReport:
-    """Compare log, store and views; what was found.
+    """Compare log, store and views, and return the findings. It may run beside a pipeline.
 
-    It may run beside a pipeline. With `repair` it takes the pipeline's lease (`LeaseHeld` if another has it) and
-    corrects what log and journal prove; rows that were put back are listed in table `repaired`. `sample` is the share
-    of slices to compare, above 0 and up to 1. `keep` names a file in which digests of finished days are kept for the
-    next run, which skips these days except for a share, `reread` (0.05). A run that `stop` ended raises
-    `Unavailable.away`.
+    With `repair` it takes the pipeline's lease (`LeaseHeld` if another has it) and corrects what log and journal prove;
+    rows that were put back are listed in table `repaired`. `sample` is the share of slices to compare, above 0 and up
+    to 1. `keep` names a file in which digests of finished days are kept for the next run, which skips these days except
+    for a share, `reread` (0.05). A run that `stop` ended raises `Unavailable.away`.
     """
     for name, share in (("sample", sample), ("reread", reread)):
         if share is not None and not 0 < share <= 1:
@@ -230,7 +229,7 @@ def _call(function: Any, part: Any) -> Any:
 
 
 class TaskTallies(NamedTuple):
-    """The cells that are not even within a task, and what its parts told beside."""
+    """The cells in which the sides differ within a task, and the other facts of its parts."""
 
     tallies: list[Tally]
     told: list[bytes]

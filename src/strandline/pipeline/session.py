@@ -1,6 +1,6 @@
-"""The Spark session that the pipeline runs in: how one is started, and what one must be like.
+"""The Spark session that the pipeline runs in: its start, and the check that it is safe.
 
-`start` gives a session on this machine that listens on loopback alone, shows no page unless it is asked to, says
+`start` gives a session on this machine that listens on loopback alone, shows no page unless it is asked to, prints
 nothing on the terminal, runs its workers on this Python, and is set for small batches. `check` refuses a session, ours
 or one that a user passes in, in which the pipeline would not be safe (`Unsupported.spark_setup`, all reasons at once).
 """

@@ -43,7 +43,7 @@ def rebuild_tag(
     master: str | None = None,
     **settings: Any,
 ) -> TagRebuildCounts:
-    """Compare the view of a tag with the journal and correct it in place; what was found.
+    """Compare the view of a tag with the journal, correct it in place, and return the counts.
 
     `LeaseHeld` while a pipeline or another rebuild works on this store. Rows that were put back are listed in table
     `repaired`; differences that the journal cannot settle are left alone, and counted as `lost` or `unproven`. A tag

@@ -22,7 +22,7 @@ class KnownKey:
 
     @property
     def place(self) -> Place | None:
-        """Where its last row is; None if this query has not met one."""
+        """The place of the key's last row; None if this query has not met one."""
         return (self.timestamp, self.life.key, self.seq_nr) if self.timestamp else None
 
 
