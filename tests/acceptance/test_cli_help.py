@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.acceptance.cli_call import appended, call
 
+from strandline.bench import NAMES
 from strandline.cli.app import parser
 
 ROOT = Path(__file__).parents[2]
@@ -175,3 +176,8 @@ def test_overview_shows_the_groups() -> None:
         assert f"─ {panel} ─" in answer.out
     assert call("--version").out.startswith("strandline 0.")
     assert call("pipeline").code == 2
+
+
+def test_help_of_bench_names_every_benchmark() -> None:
+    named = re.sub(r"[│╭╮╰╯─\s]+", " ", call("bench", "--help").out)
+    assert f"{', '.join(NAMES)}." in named

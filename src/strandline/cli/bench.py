@@ -16,7 +16,7 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="append, read, replicate, replay, freshness, memory, tags, slices, project, rebuild, work, groups, "
-            "server, reconcile, archive.",
+            "server, reconcile, archive, import.",
         ),
     ],
     on: Annotated[
