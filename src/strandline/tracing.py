@@ -38,7 +38,7 @@ _on: Final[list[tuple[Seam, Wrapper]]] = []
 
 
 def start(provider: TracerProvider | None = None) -> None:
-    """Trace what this process does from here on. Twice is harmless: the second provider takes the place of the first.
+    """Trace what this process does from now on. A second call replaces the provider.
 
     `Unsupported.not_installed` without the extra `otel`.
     """
@@ -53,7 +53,7 @@ def start(provider: TracerProvider | None = None) -> None:
 
 
 def stop() -> None:
-    """Trace nothing more. Twice is harmless."""
+    """Trace nothing more. A second call does nothing."""
     while _on:
         seam, wrapper = _on.pop()
         seam.unwrap(wrapper)

@@ -78,8 +78,8 @@ class KeyFacts(NamedTuple):
     gaps: list[tuple[int, int]]
     """First and last of the numbers that are missing between its events."""
     doubtful: list[tuple[int, int]]
-    """First and last of the numbers whose events are lost, as the event behind them or the head says, or are damaged:
-    nobody knows their tags."""
+    """First and last of the numbers whose events are damaged, or are lost, as the event after them or the head shows:
+    their tags are unknown."""
     first: int
     last: int
 
@@ -142,9 +142,8 @@ class Mending:
 def choose_rows(
     found: Sequence[ExaminedRow], journal: KeyFacts, delete_to: int, named: Collection[tuple[int, int]]
 ) -> tuple[dict[int, ExaminedRow], list[ExaminedRow]]:
-    """Divide the rows of a key and life into those that stand for an event, by seq_nr, and the others.
-
-    `named` are the places (timestamp, seq_nr) that places and progress speak of; links of rows name others.
+    """Divide the rows of a key and life into those that stand for an event, by seq_nr, and the others. `named` are the
+    places (timestamp, seq_nr) that the tables of places and progress name; links of rows name others.
     """
     links = {(each.row.previous_timestamp, each.row.previous_seq_nr) for each in found if each.link_ok}
 

@@ -604,7 +604,7 @@ class TagMender:
         return self._again(lambda: self._mend(partition, keys, amend))
 
     def take_out(self, partition: int, rows: Sequence[TagRow], amend: Amend) -> TagRebuildCounts:
-        """Take out those of these rows that no key accounts for."""
+        """Remove from the view those of these rows that no key accounts for."""
         return self._again(lambda: self._take_out(partition, rows, amend))
 
     def pages(self, first: int, last: int) -> Iterator[list[TagRow]]:

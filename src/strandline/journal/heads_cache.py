@@ -93,7 +93,7 @@ class HeadsCache:
         return following is not None and following.seen(key, partition) is not None
 
     def close(self) -> None:
-        """End. Twice is harmless."""
+        """End the thread. A second call does nothing."""
         with self._lock:
             self._closed = True
             following, self._following = self._following, None
@@ -150,7 +150,7 @@ class _FollowedLog:
         self._partitions: list[_Partition] = []
         self._started = Event()
         self._stop = Event()
-        self._wanted = Event()  # somebody waits for what others have written
+        self._wanted = Event()  # a caller waits for records of other processes
         self.ended = Event()
         self.failed = False
         self.asked = time.monotonic()
@@ -316,7 +316,7 @@ class _Actions:
 class _Partition:
     """The cached state of one partition. The caller of `cut` holds `lock`.
 
-    `after` has, for each partition, the last offset that was looked at; `wanted` is set while somebody waits.
+    `after` has, for each partition, the last offset that was looked at; `wanted` is set while a caller waits.
     """
 
     def __init__(self, pointer: Pointer, after: list[int], wanted: Event, keys_max: int, rules: FoldRules) -> None:

@@ -1,8 +1,8 @@
 """Import: events with append ids are recorded once each, however often and by however many writers at once.
 
-A head remembers the last ids of its key alone, so an id by itself protects nobody who comes back after a thousand
-events. The importer therefore says with each event which number it expects to be the last of its key, and sends an
-event only from a state in which it knows of the key that this event is not there:
+A head remembers the last ids of its key alone, so an id by itself does not protect a writer that comes back after a
+thousand events. The importer therefore says with each event which number it expects to be the last of its key, and
+sends an event only from a state in which it knows of the key that this event is not there:
 
     unknown ── one event, expected 0 ──▶ accepted: the key was new, and all that is there is ours
        ▲              └─ refused ─▶ look: the ids that the head remembers, or if it may have forgotten some, those of

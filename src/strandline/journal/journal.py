@@ -479,7 +479,7 @@ class Journal(ClosedAtEnd):
     # ------------------------------------------------------------ end
 
     def close(self) -> None:
-        """Finish what is queued, then refuse every call. Twice is harmless; log and store stay open."""
+        """Finish what is queued, then refuse every call. A second call does nothing; log and store stay open."""
         if not self._closed and forks.generation == self._generation:
             self._closed = True
             try:

@@ -194,7 +194,7 @@ class Judge:
         return answers
 
     def submit(self, draft: ActionDraft, outcome: Callable[[Recorded], T], *, numbers: bool = True) -> Future[T]:
-        """Record a draft in the background; the future is told what `outcome` makes of the answer, or raises.
+        """Record a draft in the background; the future gets what `outcome` returns for the answer, or raises.
 
         Drafts of one thread are recorded in the order of its calls.
         """
@@ -259,7 +259,7 @@ class Judge:
                     self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait for the verdicts that are under way. Twice is harmless."""
+        """Wait for the verdicts that are under way. A second call does nothing."""
         with self._lock:
             self._changed.wait_for(lambda: not self._pending, 2 * self._settings.append_timeout_s)
             pool, self._pool = self._pool, None

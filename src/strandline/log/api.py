@@ -152,7 +152,7 @@ class ReplaceableLog(Log, Protocol):
         """The id of the log that it follows."""
 
     def end_appends(self) -> None:
-        """Refuse all records from now on, of every process: `SchemaMismatch.log_replaced`. Twice is harmless.
+        """Refuse all records from now on, of every process: `SchemaMismatch.log_replaced`. A second call does nothing.
 
         Returns when none is under way any more: nothing is acknowledged beyond `newest` after that.
         """
@@ -198,7 +198,7 @@ class UnfoldedLog(Log, Protocol):
     def follow(self, after: Sequence[int], own: Callable[[Record], None]) -> Follower:
         """Follow all partitions, each after its offset.
 
-        `own` is told, in a thread of the log's, of each record that this log itself has recorded, value left out,
-        before its sender is: where nobody else wrote in between, nothing has to be waited for. The follower gives the
-        same record, sooner or later, unless the follower has moved its partition's offset in `after` past it.
+        `own` gets each record that this log object has recorded, without its value, in a thread of the log's and before
+        the sender gets its answer: where no other process wrote in between, no caller has to wait. The follower gives
+        the same record, sooner or later, unless the follower has moved its partition's offset in `after` past it.
         """

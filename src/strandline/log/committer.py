@@ -106,7 +106,7 @@ class _AwaitedAppend(_PendingAppend):
 
 
 class _PromisedAppend(_PendingAppend, Generic[T]):
-    """An append whose future is told what `outcome` makes of the answer."""
+    """An append whose future gets what `outcome` returns for the answer."""
 
     def __init__(self, draft: ActionDraft, timeout_s: float, outcome: Callable[[Recorded], T]) -> None:
         super().__init__((draft,), timeout_s)
@@ -177,13 +177,13 @@ class Committer:
         self._done = Condition(self._lock)
         self._queue: deque[_PendingAppend] = deque()
         self._may_be_alone = not settings.commit_in_thread
-        self._lonely = LONELY  # so many commits have had one caller, with nobody waiting behind it
+        self._lonely = LONELY  # how many commits in a row had one caller, with no other waiting
         self._committing: object = False  # True for the committer's thread, or the call of a lone caller
         self._waking: _AwaitedAppend | None = None  # of the committed calls, the one that is woken last
         self._futures: deque[_PromisedAppend[Any]] = (
             deque()
-        )  # all that are not told yet, in the order of their deadlines
-        self._answered: deque[_PromisedAppend[Any]] = deque()  # those of them that can be told
+        )  # futures that are not resolved yet, in the order of their deadlines
+        self._answered: deque[_PromisedAppend[Any]] = deque()  # those of them that have an answer
         self._closed = False
         self._helper: _Helper | None = None
         self._teller: _Helper | None = None
@@ -241,9 +241,8 @@ class Committer:
             self._tell()
 
     def submit(self, draft: ActionDraft, outcome: Callable[[Recorded], T]) -> Future[T]:
-        """Record a draft in the background; the future is told what `outcome` makes of the answer, or raises.
-
-        Futures of one thread are recorded in the order of its calls.
+        """Record a draft in the background; the future gets what `outcome` returns for the answer, or raises. Drafts of
+        one thread are recorded in the order of its calls.
         """
         self._check()
         call = _PromisedAppend(draft, self._timeout_s, outcome)
@@ -256,7 +255,7 @@ class Committer:
         return call.future
 
     def close(self) -> None:
-        """Refuse new appends and finish those that are queued, as long as their time lasts. Twice is harmless."""
+        """Refuse new appends, and finish queued ones within their time-outs. A second call does nothing."""
         if forks.generation != self._generation:
             return
         with self._lock:
@@ -302,7 +301,7 @@ class Committer:
         if self._teller is None:
             self._teller = _started("strandline-futures", self._tell_futures)
         if not self._futures:
-            self._teller.wake()  # it waits for nobody's deadline so far
+            self._teller.wake()  # so far the thread waits for no deadline
             self._teller.kept = self  # a program may keep a future without keeping its journal
         self._futures.append(call)
 

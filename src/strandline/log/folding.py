@@ -52,7 +52,7 @@ def fold_drafts(
 ) -> Folded:
     """Fold drafts in their order. The ends of their partitions move on in `ends`.
 
-    `damaged` are keys whose state nobody knows: of their actions only Marks are recorded.
+    `damaged` are keys whose state is unknown: of their actions only Marks are recorded.
     """
     answers: list[Recorded] = []
     records: list[Record] = []

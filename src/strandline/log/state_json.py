@@ -27,7 +27,7 @@ def state_text(state: Head | EndedLife) -> str:
 
 
 def seeded_head(known: tuple[bytes, str | None, Head | EndedLife]) -> tuple[bytes, str, int | None]:
-    """A key's digest, its state as text, and the digest of that: None where nobody knows the key's name."""
+    """Return a key's digest, its state as text, and the digest of that text: None where the key's name is unknown."""
     digest, key, state = known
     text = state_text(state)
     return digest, text, None if key is None else state_digest(key, text)

@@ -79,9 +79,9 @@ class Part(NamedTuple):
 
     sets: bool = False
     """Whether it makes tables at run time, in sets with names of their own, each like those of the set `template`. Its
-    statement `sets` names them; `made` says of each table of theirs which one of the template it is like. A step with
-    `{1}` for the name of a set is done for the template, then for every set that is there; on a server `gate` locks out
-    all other processes meanwhile."""
+    statement `sets` names them; `made` names, for each of their tables, the table of the template that it is like. A
+    step with `{1}` for the name of a set is done for the template, then for every set that is there; on a server `gate`
+    locks out all other processes meanwhile."""
 
     @property
     def prefix(self) -> str:
@@ -162,8 +162,8 @@ class Database(Protocol):
         """Return the rows of one statement, of one moment: quicker than `read`. `often`: prepare the statement."""
 
     def rows_each(self, name: str, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Return a statement's rows for each of these values, each of a moment of its own; on a server in one round
-        trip."""
+        """Return a statement's rows for each of these values. Each answer is of its own moment; a server gets all in
+        one round trip."""
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
         """Return a statement's rows for many rows (`Transaction.many`), of one moment, on a server in one statement."""
@@ -203,4 +203,4 @@ class Database(Protocol):
         """Refuse a call after `close` (`InvalidInput.closed`) or in a forked child (`Unsupported.used_after_fork`)."""
 
     def close(self) -> None:
-        """Close all connections. Twice is harmless."""
+        """Close all connections. A second call does nothing."""

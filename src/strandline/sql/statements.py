@@ -40,7 +40,7 @@ def statement(package: str, name: str, dialect: Dialect | None = None, declared:
 
 
 def script(package: str, name: str, dialect: Dialect | None = None) -> str:
-    """Return the text of a statement as it stands in its file, with its comments."""
+    """Return the text of a statement as it is in its file, with its comments."""
     text = _in_file(package, name, dialect)
     if text is None:
         raise LookupError(f"{package} has no statement {name}")

@@ -77,14 +77,14 @@ class Lease(Protocol):
     fence: int
 
     def check(self) -> None:
-        """Raise `LeaseLost` if it went to somebody else."""
+        """Raise `LeaseLost` if another process has the lease now."""
 
     def release(self) -> None:
         """Give the lease back. A second call does nothing."""
 
 
 class Leases(Protocol):
-    """The right to carry: who may have it, and what its holder reports."""
+    """The pipeline's lease: takes it, and saves what its holder reports."""
 
     def take(self, holder: str) -> Lease:
         """Take the lease, and raise the fence, also in all pointer rows. `LeaseHeld` if somebody has it."""

@@ -116,7 +116,7 @@ class ArchivingStore(Protocol):
 
 
 class PagePlan(NamedTuple):
-    """The numbers of a page that are looked for in the files, and those that are looked for in the store."""
+    """The numbers of a page that are read from the files, and those that are read from the store."""
 
     files: tuple[int, int] | None
     rows: tuple[int, int] | None

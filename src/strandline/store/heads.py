@@ -15,7 +15,7 @@ from strandline.values.tuples import new_tuple
 
 
 def key_place(key: str) -> tuple[str, int, str]:
-    """Return where the head of a key stands: entity type, slice, key."""
+    """Return the place of a key's head row: entity type, slice, key."""
     return key.partition("|")[0], slice_of(key), key
 
 
@@ -53,7 +53,7 @@ def ended_in(row: Sequence[Any]) -> EndedLife:
 
 
 def ended_place(key: str) -> tuple[int, bytes]:
-    """Return where the ended life of a key stands."""
+    """Return the place of a key's row in the table of ended lives."""
     return slice_of(key), key_digest(key)
 
 

@@ -101,9 +101,9 @@ def _of_partitions(listed: Iterable[QuarantineRow], before: int, partitions: int
 
 
 def _numbered(rows: Iterable[RepairedRow], partitions: int) -> Iterator[RepairedRow]:
-    """Rows in the partitions of their keys, each under a number of its own of the correction that listed it.
+    """Return rows in the partitions of their keys, each with a new number of the correction that listed it.
 
-    A projection compares numbers as corrections (`repaired_number`): those that began later have greater ones.
+    A projection compares the corrections' numbers (`repaired_number`): a correction that began later has a greater one.
     """
     next_at: dict[tuple[int, int], int] = {}
     for row in rows:

@@ -68,5 +68,5 @@ class GrowingPage:
 
 
 def _fitting(left: int, size: int, count: int) -> int:
-    """Return how many more rows fit into what is left, if they are like those before."""
+    """Return how many more rows fit into the remaining bytes, if they are as large as those before."""
     return max(1, left * count // size) if size else FIRST_ROWS

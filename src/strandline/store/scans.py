@@ -54,11 +54,11 @@ class Scan(NamedTuple):
     distinct: bool = False
     unbounded: bool = False
     light: bool = False
-    """Whether SQL leaves large bodies out, or there is none, so that a page is bounded without its rows being counted:
-    None stands for them, and a reader that wants one asks for its event."""
+    """Whether a page is bounded without counting its rows, because SQL leaves out large bodies, or there are none. None
+    stands for such a body, and a reader that wants it asks for its event."""
     large_apart: bool = False
-    """SQL: the statement takes one more value, a size, and leaves out what is larger: so a page of small rows needs no
-    second look."""
+    """SQL: the statement takes one more value, a size, and leaves out larger bodies, so that a page of small rows needs
+    no second query."""
 
     def values(
         self, equal: Sequence[Any], slices: tuple[int, int] | None, after: Sequence[Any] | None, to: Any, limit: int

@@ -65,7 +65,7 @@ _KEY_AT: Final = _HEAD_AT + METAJOURNAL.at("key")
 
 
 def part_of(views: Sequence[View] | None = None) -> Part:
-    """Return the part whose steps make the store's tables, and those of these views, or of all."""
+    """Return the part whose steps make the store's tables, and the tables of these views, or of all views."""
     return PART._replace(also=packages(views))
 
 
@@ -113,7 +113,7 @@ class SqlStore:
         return [self._pointer(found.get(partition), partition) for partition in range(self.settings.partitions)]
 
     def _pointer(self, row: Sequence[Any] | None, partition: int) -> Pointer:
-        """The pointer in a row; one that was never written stands before everything.
+        """Return the pointer in a row; one that was never written is before every record.
 
         `SchemaMismatch.log_replaced` if another log has taken over.
         """

@@ -1,4 +1,5 @@
-"""The tables of a store, each declared once: what a row is, where it stands, who takes it away, when it is written.
+"""The tables of a store, each declared once: its columns, its place (primary key), what removes its rows, when it is
+written.
 
 Stores loop over these; none of them knows a table by name that a view may add. The statements that write rows, look
 them up and take them away follow from the declaration (`store/table_statements.py`), unless a file of the table's
@@ -99,7 +100,7 @@ class Table:
     partitioned_only: bool = False
     """Whether only stores that find rows by partition keys have it; others have an index."""
     conflict: str = "conflict"
-    """The code of `Corrupt` where another row stands at a row's place, or says what only one may say."""
+    """The code of `Corrupt` where another row has a row's place, or has values that only one row may have."""
     package: str = PACKAGE
     """The package whose statements and schema steps make it."""
     versions: tuple[int, ...] = field(default=(1,))
@@ -193,8 +194,8 @@ def _picker(indexes: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]
 
 
 def _compiled(columns: Sequence[Column], apart: Sequence[str]) -> Callable[[Sequence[Any]], int]:
-    """Return the checksum over the columns of a row, but those apart: by one `struct` which are null, the numbers, and
-    the lengths of texts and bytes; then these.
+    """Return a function for the checksum over a row's columns, except `apart`. One `struct` has the null bits, the
+    numbers, and the lengths of texts and bytes; the texts and bytes follow.
 
     It is written out and compiled, as `namedtuple` does it: a batch has tens of thousands of heads.
     """
@@ -227,7 +228,7 @@ def _bytes_of(name: str, column: Column) -> str:
 
 
 class HeadRow(NamedTuple):
-    """A head as tables keep it. What archiving moves stands beside it."""
+    """A head as tables keep it. The columns that archiving changes are beside it."""
 
     entity_type: str
     slice: int

@@ -32,7 +32,7 @@ PROGRESS: Final = Scan("tag_progress_of", TAG_PROGRESS, ("key", "life"), ("tag",
 
 
 def is_partitioned(store: Store) -> bool:
-    """Return whether rows of a tag are found by bucket, and those of a key by its places."""
+    """Return whether a store finds a tag's rows by bucket, and a key's rows by its places."""
     return any(TAG_BUCKET in view.tables for view in store.views)
 
 

@@ -1,6 +1,6 @@
 """Events as callers write them in JSON: `type`, `payload` or `payload_base64`, `tags`, `metadata`.
 
-The same strictness as everywhere: a key twice, a number that would change, a field that nobody knows are refused.
+It is as strict as everywhere: a key twice, a number that would change, and an unknown field are refused.
 """
 
 from __future__ import annotations

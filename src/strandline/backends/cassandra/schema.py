@@ -195,7 +195,7 @@ class SchemaLock:
             )
 
     def free(self) -> None:
-        """Let go."""
+        """Release the lock."""
         self._session.conditional("free_lock", (self._holder,), package=_PACKAGE)
 
     def _set(self, holder: str | None, beat: int | None) -> bool:

@@ -593,7 +593,7 @@ def span_of(bucket: int, size: str) -> tuple[int, int]:
 
 
 def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:
-    """Return the pointer in its row; one that was never written stands before everything."""
+    """Return the pointer in its row; one that was never written is before every record."""
     return POINTER.read(rows[0]) if rows else Pointer(partition)
 
 
@@ -632,8 +632,8 @@ class CassandraLeases:
         return lease
 
     def _free_row(self) -> LeaseRow:
-        """Return the lease's row, once nobody holds it. The nodes' clocks may differ, so the beat is watched, not its
-        age."""
+        """Return the lease's row, once no process holds it. The nodes' clocks may differ, so the beat is watched, not
+        its age."""
         if any(not lease.over for lease in self._store._leases):
             holder = self.holder()  # this process's own lease needs no watching
             if holder is not None:

@@ -30,7 +30,7 @@ _ROW_BYTES: Final = 16
 
 
 def package_of(table: Table) -> str:
-    """Return the package that has a table's statements; those of the store's own tables are in this folder."""
+    """Return the package that has a table's statements. This back-end has the statements of the store's own tables."""
     return OWN_PACKAGE if table.package == PACKAGE else table.package
 
 

@@ -186,7 +186,7 @@ def _schemas(
 
 @contextmanager
 def _pool(url: Url, settings: Settings) -> Iterator[Pool]:
-    """Connections to a server, whose errors are told in our words."""
+    """Return a pool of connections to a server, which translates the driver's errors."""
     pool = Pool(url, settings)
     try:
         yield pool

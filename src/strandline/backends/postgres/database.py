@@ -344,7 +344,7 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """Lend a connection beside those that all share, to the caller alone."""
+        """Lend a connection beside the shared ones, to the caller alone."""
         connection = self._pool.connect()
         try:
             yield connection
@@ -356,7 +356,7 @@ class Database:
         self._pool.check()
 
     def close(self) -> None:
-        """Close all connections. Twice is harmless."""
+        """Close all connections. A second call does nothing."""
         self.listener.close()
         self._pool.close()
 
@@ -399,7 +399,7 @@ class Transaction:
         self._sending.take_long(for_s)
 
     def notify(self, channel: str) -> None:
-        """Wake those who watch the channel, once this is committed."""
+        """Wake the watches of a channel, once this transaction is committed."""
         text = self._database.schema.server("ring")
         self._sending.send(BinaryStatement(text.encode(), (texts([self._database.channel(channel)]),), often=False))
 
@@ -428,7 +428,7 @@ def _bytes_in(rows: Sequence[Sequence[Any]]) -> int:
 
 
 class Begun(Transaction):
-    """A transaction between `begin` and `commit`. `answers` are those of the statements that it began with."""
+    """A transaction between `begin` and `commit`. `answers` are the answers of the statements with which it began."""
 
     def __init__(self, database: Database, connection: Connection, answers: list[PGresult]) -> None:
         super().__init__(database, connection)
@@ -439,7 +439,7 @@ class Begun(Transaction):
     def commit(self, *last: BinaryStatement) -> None:
         """Execute these statements and make the transaction durable, in one round trip; on an error it is undone.
 
-        `applied` of an error is "unknown" if COMMIT was sent and nobody knows whether it was executed.
+        `applied` of an error is "unknown" if COMMIT was sent and it is not known whether it was executed.
         """
         self._over = True
         try:
@@ -469,7 +469,7 @@ def _idle_ms(kind: str, settings: Settings) -> int:
 
 
 def _broke_idle(error: psycopg.Error) -> bool:
-    """Return whether a connection broke while nobody used it. A server that is slow is slow on all of them."""
+    """Return whether a connection broke while it was idle. A server that is slow is slow on all connections."""
     return lost(error) and not isinstance(error, TimedOut)
 
 

@@ -63,7 +63,7 @@ class Bell:
                 self._start()
 
     def close(self) -> None:
-        """End the thread. Twice, or in a forked child, is harmless."""
+        """End the thread. A second call, or one in a forked child, does nothing."""
         if forks.generation != self._generation:
             return
         with self._lock:
@@ -122,7 +122,7 @@ class Listener:
             self._heard[channel].remove(heard)
 
     def close(self) -> None:
-        """End the thread. Twice, or in a forked child, is harmless."""
+        """End the thread. A second call, or one in a forked child, does nothing."""
         if forks.generation != self._generation:
             return
         with self._lock:

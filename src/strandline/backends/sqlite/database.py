@@ -495,7 +495,7 @@ class _Folder:
     def __init__(self, path: Path, *places: _OpenedPath) -> None:
         self._handle = os.open(path.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
         self.close = weakref.finalize(self, os.close, self._handle)
-        """Let go of the handle. Twice is harmless."""
+        """Let go of the handle. A second call does nothing."""
         self._places = places
         self._trusted = -1
         self._looked = 0.0
