@@ -98,9 +98,7 @@ def _on_spark(options: Options, found: Sequence[Projection], master: str | None)
 
 
 def _where(options: Options) -> dict[str, Any]:
-    """Return the URLs of log and store under the names that the pipeline takes; the offset store has another name
-    there.
-    """
+    """Return URLs and settings as the pipeline takes them; the offset store has another name there."""
     named: dict[str, Any] = {**options.target(), **options.settings}
     if "projections" in named:
         named["offset_store"] = named.pop("projections")

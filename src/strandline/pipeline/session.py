@@ -145,7 +145,7 @@ def _everywhere(app: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
-        # Time for a Python process to connect back to Spark: on a busy machine it is slow to load.
+        # Time for a Python process to authenticate itself to Spark: on a busy machine it is slow to load.
         "spark.python.authenticate.socketTimeout": "120s",
         # No attempts but the first: a task reports its error as its result, and a second attempt beside it would only
         # be fenced off.

@@ -223,7 +223,9 @@ def sampled(share: float, start: float, partitions: int) -> frozenset[int]:
 
 
 def pointer_findings(log: Log, frozen: FrozenEnds) -> list[Difference]:
-    """Return the pointers whose timestamps are not the log's for their offsets, if the log keeps these offsets."""
+    """Return the faults of pointers: a timestamp below the last action's, or other than the log's for the offset, if
+    the log keeps that.
+    """
     found = []
     for pointer, oldest in zip(frozen.pointers, frozen.oldest, strict=True):
         partition, offset, timestamp, last_action_at = pointer[:4]

@@ -31,7 +31,7 @@ class ConsoleDesk:
 
     def groups(self, stream: str) -> Groups:
         """Return the groups of a stream: those that the server was given; for other streams groups without targets, to
-        show and to cancel.
+        show and to act on.
         """
         with self._opening:
             if stream not in self._groups:
