@@ -19,6 +19,7 @@ EXTRAS = {
     "metrics": "metrics for Prometheus",
     "otel": "traces for OpenTelemetry",
     "server": "the HTTP server",
+    "iceberg": "archives as Iceberg tables",
     **({"dev": "tests, benchmarks, the demo, servers"} if IN_CHECKOUT else {}),
 }
 """The extras of this version, without those of back-ends."""
@@ -28,6 +29,7 @@ PACKAGES = {
     "psycopg": "postgres",
     "confluent_kafka": "kafka",
     "cassandra": "cassandra",
+    "pyiceberg": "iceberg",
     "prometheus_client": "metrics",
     "opentelemetry": "otel",
     **dict.fromkeys(("jinja2", "markupsafe", "starlette", "uvicorn"), "server"),

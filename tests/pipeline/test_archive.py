@@ -11,8 +11,10 @@ from typing import Any
 import duckdb
 import pytest
 from pyarrow.parquet import ParquetFile
+from pyiceberg.catalog import Catalog
 from tests.acceptance.cli_call import call
 from tests.pairings import paired, pairing
+from tests.pipeline.test_archive_as_table import TABLE, catalog
 from tests.pipeline.test_pairings import KEYS, draft_of, some_history, stored
 
 import strandline
@@ -28,7 +30,7 @@ from strandline.store.archived_events import event_row
 from strandline.testing import carry
 from strandline.testing.archive import archive_here
 
-__all__ = ["paired", "pairing"]
+__all__ = ["catalog", "paired", "pairing"]
 pytestmark = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
 
 
@@ -202,8 +204,8 @@ def check_files(folder: Path) -> None:
 
 
 @pytest.mark.req("J119")
-def test_other_programs_read_it(tmp_path: Path, spark: Any) -> None:
-    """DuckDB and plain Spark, by the names of columns: payloads as text where they are JSON, times as times."""
+def test_other_programs_read_it(tmp_path: Path, spark: Any, catalog: Catalog) -> None:
+    """DuckDB, plain Spark and pyiceberg, by the names of columns: JSON payloads as text, times as times."""
     url, folder = f"sqlite:{tmp_path}/shop", tmp_path / "archive"
     with strandline.connect(url) as s:
         recorded = s.journal.append(
@@ -212,7 +214,7 @@ def test_other_programs_read_it(tmp_path: Path, spark: Any) -> None:
         s.journal.append("order|1", [Event("Scanned", b"\x00\xff"), Event("Nothing", None)])
         s.journal.append("visit|1", [Event("Came", "early")])
         carry(s)
-        archive(url, folder, s.strandline(), spark=spark)
+        archive(url, folder, s.strandline(), spark=spark, register=TABLE)
     files = f"{folder}/events/**/*.parquet"
     ask = duckdb.connect()
     ask.execute("SET TimeZone='UTC'")
@@ -231,6 +233,11 @@ def test_other_programs_read_it(tmp_path: Path, spark: Any) -> None:
     frame = spark.read.parquet(str(folder / "events"))
     assert frame.where("entity = 'order'").count() == 3
     assert [row["payload"] for row in frame.where("type = 'Came'").collect()] in ([], ['"early"'])
+    named = catalog.load_table("sales.events").scan(row_filter="type = 'Placed'")
+    (placed,) = named.select("key", "tags", "payload", "time", "headers").to_arrow().to_pylist()
+    assert placed == {
+        "key": "order|1", "tags": ["blue", "red"], "payload": '{"total":99,"ø":"é"}', "time": at, "headers": []
+    }  # fmt: skip
 
 
 @pytest.mark.req("J119")

@@ -17,6 +17,15 @@ from strandline.cli.stopping import stopped_in_order
 from strandline.clock import time_text
 from strandline.errors import counted, invalid
 
+RegisterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--register",
+        metavar="TABLE",
+        help="Let an Iceberg table name the files: iceberg:CATALOG/NAMESPACE.TABLE, a catalog of pyiceberg's.",
+    ),
+]
+
 
 def archive(
     options: Options,
@@ -29,6 +38,7 @@ def archive(
     remove: Annotated[
         bool, typer.Option("--remove", help="Take them out of the store, once the files were read back.")
     ] = False,
+    register: RegisterOption = None,
 ) -> None:
     """Write events as Parquet, on Spark, or add to what was written.
 
@@ -36,6 +46,8 @@ def archive(
     them from the files. Every file is read back and compared. If the command is killed, the archive stays as it was.
 
     Example: strandline pipeline archive events --before 2026-11-01T00:00:00Z --url sqlite:orders
+
+    Example: strandline pipeline archive events --before 2026-11-01T00:00:00Z --register iceberg:shop/sales.events
     """
     time = time_of(before, "--before")
     if time is None:
@@ -49,8 +61,12 @@ def archive(
     target = options.target()
     url = target.pop("url", None)
     with stopped_in_order(stop.set, "what is being written"):
-        done = write(url, path, time, remove=remove, **target, stop=stop, master=master, **options.settings)
+        done = write(
+            url, path, time, remove=remove, register=register, **target, stop=stop, master=master, **options.settings
+        )
     said = f"{counted(done.events, 'event')} in {counted(done.files, 'file')}, {bytes_text(done.bytes)}"
+    if register is not None:
+        said += f"; {counted(done.registered, 'file')} added to the table, {done.unregistered:,} taken out of it"
     if remove:
         said += f"; {counted(done.removed, 'event')} taken out of the store"
     options.tell(asdict(done), f"{counted(done.written, 'event')} written; {said}, up to {time_text(done.to)}")
@@ -63,6 +79,7 @@ def archive(
 def sweep(
     options: Options,
     path: Annotated[str, typer.Argument(metavar="PATH", help="The archive's folder.")],
+    register: RegisterOption = None,
     yes: Yes = False,
 ) -> None:
     """Take the events of purged journals out of an archive.
@@ -74,5 +91,5 @@ def sweep(
     from strandline.pipeline.sweeping import sweep as take_out
 
     url = target.pop("url", None)
-    done = take_out(url, path, **target, **options.settings)
+    done = take_out(url, path, register=register, **target, **options.settings)
     options.tell(asdict(done), f"{counted(done.events, 'event')} taken out of {counted(done.files, 'file')}")

@@ -6,7 +6,7 @@
 
 An archive grows: each run writes the events that were recorded since the last one. If a run is killed, the old manifest
 stays valid, and the next run writes these events again. `remove=True` then takes the events out of the store
-(`pipeline.removing`).
+(`pipeline.removing`), and `register=` names the files in an Iceberg table (`pipeline.registering`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from strandline.journal.replay import Wanted, replay_partition
 from strandline.pipeline import jvm, session
 from strandline.pipeline.columns import ARROW_SCHEMA, record_batch, sum_of_digests
 from strandline.pipeline.failures import CROSSING, to_text
+from strandline.pipeline.registering import Registered, TableOfArchive
 from strandline.pipeline.removing import RemovalReport, remove_archived
 from strandline.pipeline.supervisor import check_shared, interrupted_in_order, of_spark, open_session
 from strandline.pipeline.target import JournalRef
@@ -82,6 +83,8 @@ SCHEMA: Final = pa.schema(
         ("month", pa.string()),
     ]
 )
+FILE_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "month"])
+"""The columns of a file: the month is its folder."""
 _TALLY: Final = pa.schema(
     [
         ("group_name", pa.string()),
@@ -110,6 +113,10 @@ class ArchiveReport:
     """Events that this run took out of the store."""
     kept_keys: int = 0
     """The number of keys with archived events that stayed in the store, because they follow a damaged one."""
+    registered: int = 0
+    """The number of files that this run added to the Iceberg table."""
+    unregistered: int = 0
+    """The number of files that this run took out of the Iceberg table, because the archive has them no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,7 @@ def archive(
     before: Any,
     *,
     remove: bool = False,
+    register: str | None = None,
     log: str | None = None,
     store: str | None = None,
     stop: threading.Event | None = None,
@@ -156,8 +164,12 @@ def archive(
 
     With `remove` the archived events from before that time leave the store, once their files were read back: reads of
     keys and replays show them from the files, and queries by slices from before them are refused.
+
+    With `register="iceberg:CATALOG/NAMESPACE.TABLE"` an Iceberg table, in a catalog of pyiceberg's configuration, then
+    names the archive's files, and no others. It is made if there is none.
     """
     to, folder = time_us(before, "before"), Path(path).absolute()
+    table = TableOfArchive(register) if register is not None else None
     target = JournalRef(url, log, store, {"schema": "check", **settings})
     stop = stop or threading.Event()
     with target.connect() as s:
@@ -165,9 +177,11 @@ def archive(
         line = s.strandline()
         if to > line:
             raise invalid("time_ahead", "before", "above the strandline", allowed=f"up to {line} µs", got=to)
+        if table is not None:
+            table.check(folder, s.store.settings.history_id, FILE_SCHEMA)
         with opened(folder, s.store) as manifest:
             done: Manifest | None = manifest if to <= manifest.to else None
-            removed = RemovalReport(0, 0)
+            removed, registered = RemovalReport(0, 0), Registered(0, 0)
             with interrupted_in_order(stop):
                 if done is None:
                     with suppress(jvm.JvmUnwanted), open_session(spark, master, stop) as running:
@@ -175,11 +189,13 @@ def archive(
                         done = run.run(stop)
                 if done is None:
                     raise _stopped()
+                if table is not None:
+                    registered = table.register(folder, done, FILE_SCHEMA)
                 if remove:
                     removed = remove_archived(s.store, folder, done, to, stop.is_set)
             return ArchiveReport(
                 done.events - manifest.events, len(done.files), done.events, done.bytes, done.damaged, done.to,
-                removed.removed, removed.kept_keys,
+                removed.removed, removed.kept_keys, registered.added, registered.removed,
             )  # fmt: skip
 
 

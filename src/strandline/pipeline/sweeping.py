@@ -13,6 +13,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from strandline.pipeline.archiving import FILE_SCHEMA
+from strandline.pipeline.registering import TableOfArchive
 from strandline.pipeline.target import JournalRef
 from strandline.points import reached
 from strandline.reconcile.tallies import item_of, signed, text_number
@@ -22,6 +24,7 @@ from strandline.store.archive_files import (
     NEW,
     SWEPT,
     ArchivedFile,
+    Manifest,
     move_in,
     opened,
     origin_of,
@@ -44,35 +47,53 @@ class SweepReport:
 
 
 def sweep(
-    url: str | None, path: str | Path, *, log: str | None = None, store: str | None = None, **settings: Any
+    url: str | None,
+    path: str | Path,
+    *,
+    register: str | None = None,
+    log: str | None = None,
+    store: str | None = None,
+    **settings: Any,
 ) -> SweepReport:
-    """Take the events of purged lives out of an archive's files. Lives whose Purge is not carried yet stay."""
+    """Take the events of purged lives out of an archive's files. Lives whose Purge is not carried yet stay.
+
+    With `register`, as `archive` has it, an Iceberg table then names the new files. It does so before the old ones go.
+    """
     folder = Path(path).absolute()
+    table = TableOfArchive(register) if register is not None else None
     target = JournalRef(url, log, store, {"schema": "check", **settings})
-    with target.connect() as s, opened(folder, s.store) as manifest:
-        if not manifest.files:
-            return SweepReport(0, 0)
-        kept: list[ArchivedFile] = []
-        new = folder / f"{NEW}{uuid4().hex}"
-        taken = touched = 0
-        for file in manifest.files:
-            swept = _swept(s.store, folder, new, file)
-            kept += [swept] if swept is not None and swept.events else []
-            if swept is not file:
-                taken += file.events - (swept.events if swept is not None else 0)
-                touched += 1
-        if not touched:
-            return SweepReport(0, 0)
-        moved = {
-            file.path: file for file in move_in(folder, new, [file for file in kept if file not in manifest.files])
-        }
-        reached("sweep.files_are_moved")
-        files = [file if file in manifest.files else moved[f"{EVENTS}/{file.path}"] for file in kept]
-        swept_manifest = replace(manifest, files=tuple(files))
-        write_manifest(folder, swept_manifest)
-        reached("sweep.manifest_is_written")
-        remove_leftovers(folder, swept_manifest)
-    return SweepReport(taken, touched)
+    with target.connect() as s:
+        if table is not None:
+            table.check(folder, s.store.settings.history_id, FILE_SCHEMA)
+        with opened(folder, s.store) as manifest:
+            swept, report = _without_ended(s.store, folder, manifest)
+            if table is not None:
+                table.register(folder, swept, FILE_SCHEMA)
+            if report.files:
+                remove_leftovers(folder, swept)
+            return report
+
+
+def _without_ended(store: Store, folder: Path, manifest: Manifest) -> tuple[Manifest, SweepReport]:
+    """Write the files that have purged lives anew and list them in the manifest; the old files are still there."""
+    kept: list[ArchivedFile] = []
+    new = folder / f"{NEW}{uuid4().hex}"
+    taken = touched = 0
+    for file in manifest.files:
+        swept = _swept(store, folder, new, file)
+        kept += [swept] if swept is not None and swept.events else []
+        if swept is not file:
+            taken += file.events - (swept.events if swept is not None else 0)
+            touched += 1
+    if not touched:
+        return manifest, SweepReport(0, 0)
+    moved = {file.path: file for file in move_in(folder, new, [file for file in kept if file not in manifest.files])}
+    reached("sweep.files_are_moved")
+    files = [file if file in manifest.files else moved[f"{EVENTS}/{file.path}"] for file in kept]
+    swept_manifest = replace(manifest, files=tuple(files))
+    write_manifest(folder, swept_manifest)
+    reached("sweep.manifest_is_written")
+    return swept_manifest, SweepReport(taken, touched)
 
 
 def _swept(store: Store, folder: Path, new: Path, file: ArchivedFile) -> ArchivedFile | None:

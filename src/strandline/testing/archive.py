@@ -12,7 +12,7 @@ from pyarrow.parquet import ParquetWriter
 
 from strandline.connect import Strandline
 from strandline.journal.replay import Wanted, replay_partition
-from strandline.pipeline.archiving import SCHEMA, event_columns, month_of
+from strandline.pipeline.archiving import FILE_SCHEMA, event_columns, month_of
 from strandline.pipeline.removing import RemovalReport, remove_archived
 from strandline.reconcile.tallies import item_of, signed, text_number
 from strandline.rows import life_of
@@ -54,11 +54,10 @@ def _written(s: Strandline, folder: Path, manifest: Manifest, before: int, rows_
 def _file(new: Path, entity_type: str, month: str, rows: list[EventRow], rows_a_group: int) -> ArchivedFile:
     rows.sort(key=lambda row: (row.key.encode(), row.life, row.seq_nr))
     batch = event_columns(rows, {})
-    schema = pa.schema([field for field in SCHEMA if field.name != "month"])
     name = f"entity={entity_type}/month={month}/slices=0-1023/part-{uuid4().hex}.zstd.parquet"
     (new / name).parent.mkdir(parents=True, exist_ok=True)
-    with ParquetWriter(new / name, schema, compression="zstd") as writer:
-        table = pa.Table.from_batches([batch.select(schema.names)], schema=schema)
+    with ParquetWriter(new / name, FILE_SCHEMA, compression="zstd") as writer:
+        table = pa.Table.from_batches([batch.select(FILE_SCHEMA.names)], schema=FILE_SCHEMA)
         writer.write_table(table, row_group_size=rows_a_group)
     digest = sum(item_of(text_number(row.key), row.life, row.seq_nr, row.digest) for row in rows)
     slices = [row.slice for row in rows]
