@@ -48,7 +48,7 @@ def test_a_change_of_other_rows_than_were_saved_is_kept_from_being_done(
     found = stage.run(TAKE.format(change))
     other.close()
     assert isinstance(found, Failed), found
-    assert "not the rows that were saved before" in found.detail
+    assert "changed other rows than were saved" in found.detail
     assert accounts(stage) == ACCOUNTS
     assert stage.undo() == Undone(ran=False)
 

@@ -366,5 +366,5 @@ def test_a_query_that_locks_rows_changes_none(world: World) -> None:
     update(g, "x", 1, 5, depends_on=["q"])
     outcome = world.run(g)
     assert (outcome.state, outcome.failed_step, outcome.reason) == ("aborted", "q", "statement")
-    assert "changes no rows" in outcome.detail
+    assert "must not change rows" in outcome.detail
     assert world.accounts() == ACCOUNTS

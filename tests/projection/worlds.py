@@ -107,6 +107,8 @@ def running(s: Strandline, *projections: Projection) -> Iterator[Host]:
     thread.start()
     try:
         until(lambda: host.ready.is_set() or errors)
+        if errors:
+            raise errors[0]
         yield host
     finally:
         host.stop()
