@@ -21,7 +21,8 @@ from typing import Any, Final
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.points import reached
-from strandline.reconcile.tallies import item_of, signed, text_number
+from strandline.reconcile.event_columns import archive_digest
+from strandline.reconcile.tallies import signed
 from strandline.store.api import Store
 from strandline.store.archive import (
     ArchivedPlace,
@@ -114,16 +115,12 @@ class ArchivedRemoval:
         with self._opened(file) as opened:
             for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
                 self._check_stopped()
-                rows = []
-                made = event_rows(batch)
-                if [row.digest for row in made] != batch.column("digest").to_pylist():
+                rows = event_rows(batch)
+                if [row.digest for row in rows] != batch.column("digest").to_pylist():
                     raise _damaged(file)
-                for row in made:
-                    events += 1
-                    digest += item_of(text_number(row.key), row.life, row.seq_nr, row.digest)
-                    if row.timestamp < self._before:
-                        rows.append(row)
-                self._mark_rows(rows)
+                events += len(rows)
+                digest += archive_digest(rows)
+                self._mark_rows([row for row in rows if row.timestamp < self._before])
         if (events, signed(digest)) != (file.events, file.digest):
             raise _damaged(file)
 

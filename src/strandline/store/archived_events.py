@@ -12,6 +12,7 @@ from itertools import repeat
 from typing import Any, Final
 from zlib import crc32
 
+from strandline.fold import segment_of
 from strandline.rows import life_of
 from strandline.values.events import EPOCH, EventRow, bodies, plain_bodies
 from strandline.values.keys import SLICES
@@ -47,7 +48,7 @@ def event_rows(batch: Any) -> list[EventRow]:
             new_tuple,
             repeat(EventRow),
             zip(
-                keys, lives, [(seq_nr - 1) // SLICES for seq_nr in seq_nrs], seq_nrs, prevs,
+                keys, lives, map(segment_of, seq_nrs, repeat(SLICES)), seq_nrs, prevs,
                 [life.entity_type for life in of_key], [life.slice for life in of_key], partitions, times, packed,
                 map(crc32, packed, [life.seed for life in of_key]), strict=True,
             ),
